@@ -112,7 +112,7 @@ def test_a_collective_without_a_backward(group: Any, collective: Callable[..., T
         (lambda y: y.sort(1)[1], "sort", "values that sort returns"),
         (lambda y: y.histc(4), "histc", "count softly"),
         (lambda y: torch.multinomial(y.softmax(1), 1), "multinomial", "loss of log_prob()"),
-        (lambda y: torch.normal(y, 1.0), "normal", ""),
+        (lambda y: torch.normal(y, 1.0), "normal", "randn_like"),
         (lambda y: y.round(), "round", "x + (round(x) - x).detach()"),
         (lambda y: y.sign(), "sign", "tanh"),
         (lambda y: torch.bernoulli(y.sigmoid()), "bernoulli", "p + (sample - p).detach()"),

@@ -328,11 +328,38 @@ def test_what_was_forgotten_or_came_later_is_an_error_and_a_new_head_alone_is_no
     model.head.requires_grad_(requires_grad=True)
     assert {level for _, level in names(model, optimizer)} == {"error"}
     model = Whole()
+    optimizer = SGD(model.parameters(), 0.1)
+    model.body.requires_grad_(requires_grad=False)
+    model.neck = nn.Sequential(model.neck.requires_grad_(requires_grad=False), nn.Linear(4, 4))
+    assert names(model, optimizer) == [("neck.1.weight", "error"), ("neck.1.bias", "error")]
+    model = Whole()
     head = SGD(model.head.parameters(), 0.1)
     assert {level for _, level in names(model, head)} == {"note"}
     # Another optimizer has the rest, such as Muon beside AdamW.
     rest = without(model, "head.weight", "head.bias")
     assert {level for _, level in names(model, rest)} == {"note"}
+
+
+def test_a_model_with_its_own_loss_term_is_forgotten() -> None:
+    model, x = two(), torch.randn(2, 3)
+
+    def loss() -> Any:
+        made = model["g"](x)
+        return model["d"](made).square().mean() + made.abs().mean()
+
+    report = explained(model, loss, SGD(model["d"].parameters(), 0.1))
+    assert [(c.kind, c.names[0]) for c in report.causes if c.level == "error"] == [("not_in_optimizer", "g.weight")]
+
+
+def test_a_loss_without_a_graph_is_the_fault_of_what_the_optimizer_has() -> None:
+    model, x = two(), torch.randn(2, 3)
+
+    with gradir.record(model, flow=True) as rec:
+        with torch.no_grad():
+            target = model["d"](torch.ones(2, 4))
+        loss = (model["g"](x).max(1, keepdim=True)[1].float() - target).square().mean()
+    report = rec.explain(loss, optimizer=SGD(model["g"].parameters(), 0.1))
+    assert [(c.kind, c.op) for c in report.causes if c.level == "error"] == [("nondifferentiable", "max")]
 
 
 def test_a_prompt_of_a_whole_model_is_trained_by_itself() -> None:

@@ -161,7 +161,29 @@ def of_each_row(m: Any) -> torch.Tensor:
     return sum((X @ weight).sum() for weight in weights)
 
 
-@pytest.mark.parametrize("loss_of", [in_the_forward, of_an_expression, as_an_attribute, of_each_row])
+class Made(nn.Module):
+    """Computes a weight."""
+
+    def forward(self, m: Any) -> torch.Tensor:
+        return m["hyper"](Z).view(2, 3)
+
+
+class Used(nn.Module):
+    """Takes a weight."""
+
+    def forward(self, weight: torch.Tensor) -> torch.Tensor:
+        return (X @ weight.t()).square().mean()
+
+
+def between_two_modules(m: Any) -> torch.Tensor:
+    weight = Made()(m)
+    weight = nn.Parameter(weight)  # HERE
+    return Used()(weight) + torch.zeros(())
+
+
+@pytest.mark.parametrize(
+    "loss_of", [in_the_forward, of_an_expression, as_an_attribute, of_each_row, between_two_modules]
+)
 def test_a_parameter_that_is_made_of_a_value_is_reported_where_it_is_made(model: nn.ModuleDict, loss_of: Loss) -> None:
     found = explained(model, loss_of)
     (cause,) = (cause for cause in found.causes if cause.kind == "new_leaf")

@@ -352,3 +352,48 @@ def test_parts_of_a_weight_that_become_parameters_lose_it_at_each_line(capfd: Re
     )
     found = explained(f"{text}net(torch.ones(2, 3)).sum().backward()\n", capfd=capfd)
     assert errors(found) == [("new_leaf", line_of(text, f"{name} = nn.Parameter")) for name in ("low", "high")]
+
+
+HEADS = (
+    f"{HEAD}net = nn.ModuleDict(dict(a=nn.Linear(3, 4), b=nn.Linear(4, 1), c=nn.Linear(4, 1)))\n"
+    "x = torch.ones(2, 3)\nh = net['a'](x)\n"
+)
+TRAINED = f"{HEADS}optimizer = torch.optim.SGD(net.parameters(), lr=0.1)\n"
+CUT = "net['c'](h.detach()).sum().backward()\n"
+UNCUT = "net['b'](h).sum().backward()\n"
+APART = (
+    f"{HEADS}one = torch.optim.SGD(net['a'].parameters(), lr=0.1)\n"
+    "other = torch.optim.SGD([*net['b'].parameters(), *net['c'].parameters()], lr=0.1)\nnet.zero_grad()\n"
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{TRAINED}{CUT}{UNCUT}optimizer.step()\n",
+        f"{TRAINED}{UNCUT}{CUT}optimizer.step()\n",
+        f"{APART}{CUT}other.step()\nnet.zero_grad()\nnet['b'](net['a'](x)).sum().backward()\none.step()\n",
+    ],
+)
+def test_a_cut_is_no_error_if_the_step_has_the_gradient_or_lacks_the_parameter(text: str, capfd: Read) -> None:
+    assert not errors(explained(text, capfd=capfd))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{TRAINED}{CUT}{CUT}optimizer.step()\n",
+        f"{APART}{CUT}other.step()\none.step()\n",
+        f"{TRAINED}{CUT}",
+    ],
+)
+def test_a_cut_is_an_error_if_a_step_lacks_the_gradient_or_never_comes(text: str, capfd: Read) -> None:
+    assert errors(explained(text, capfd=capfd)) == [("detach", line_of(text, "h.detach"))]
+
+
+@pytest.mark.parametrize("made", ["nn.Linear(4, 1)", "nn.Linear(4, 1).to(x.dtype)"])
+def test_a_layer_that_the_forward_makes_is_reported_there_if_the_optimizer_lacks_it(made: str, capfd: Read) -> None:
+    text = NET.replace("        return self.b(", f"        self.b = self.b or {made}\n        return self.b(")
+    text = text.replace(", self.b = nn.Linear(3, 4), nn.Linear(4, 1)", ", self.b = nn.Linear(3, 4), None")
+    text += "optimizer = torch.optim.SGD(net.parameters(), lr=0.1)\nnet(torch.ones(2, 3)).sum().backward()\n"
+    assert errors(explained(text, capfd=capfd)) == [("not_in_optimizer", line_of(text, made))]

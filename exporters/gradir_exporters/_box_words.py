@@ -171,12 +171,7 @@ class Words:
 
 
 def failure_lines(node: Node) -> list[str]:
-    r"""Return the first line of the error that a node raised, then the line of the program.
-
-    >>> from gradir.ir.model import Node, Source
-    >>> failure_lines(Node("mm", ext={"failed": "ValueError: no\nat all"}, source=Source("net.py", 9)))
-    ['× ValueError: no …', 'net.py:9']
-    """
+    r"""Return the first line of the error that a node raised, then the line of the program."""
     if not (error := marks.failure(node)):
         return []
     first, *others = error.strip().splitlines() or [""]
@@ -201,14 +196,7 @@ class Legend(NamedTuple):
 
 
 def frame_name(name: str, scope: Scope | None) -> str:
-    """Return the name of a module and its class if known; a frame of equal steps shows whether each feeds the next.
-
-    >>> from gradir.ir import Scope
-    >>> frame_name("×49", Scope("cell.×49", detail="each feeds the next")), frame_name("fc", Scope("fc", "Linear", "3"))
-    ('×49, each feeds the next', 'fc (Linear)')
-    >>> frame_name("scan", Scope("scan", rounds=5))
-    'scan (×5)'
-    """
+    """Return the name of a module and its class if known; a frame of equal steps shows whether each feeds the next."""
     if stands_for_steps(scope):
         return f"{name}, {scope.detail}"
     class_name = class_text(scope) if scope else ""
@@ -229,14 +217,6 @@ def inline_parameters(graph: Graph) -> tuple[Graph, dict[str, str]]:
     """Return the graph without parameters that one function takes, and their text by function.
 
     A parameter with a mark of a diff or an overlay stays.
-
-    >>> from gradir.ir import Builder, TensorMeta
-    >>> b = Builder()
-    >>> w = b.tensor("fc.w", TensorMeta("float32", (3,)), role="parameter", scope="fc")
-    >>> b.output(b.function("exp", [w], [TensorMeta("float32", (3,))], scope="fc"))
-    >>> drawn, words = inline_parameters(b.build())
-    >>> list(drawn.nodes), words
-    (['fc/exp:1', 'output'], {'fc/exp:1': 'w [3]'})
     """
     # Imported here, since most pictures need no pass.
     from gradir.passes.wiring import without
@@ -275,11 +255,7 @@ def _slots_text(node: Node) -> str:
 
 
 def weight_texts(node: Node, *, shapes: bool = True) -> list[str]:
-    """Return the names and shapes of a layer's parameters, and the number of omitted ones.
-
-    >>> weight_texts(Node("fc", role="module", attrs={"weights": (("weight", (2, 3)), ("bias", None), "?")}))
-    ['weight [2, 3]', 'bias [?]']
-    """
+    """Return the names and shapes of a layer's parameters, and the number of omitted ones."""
     pairs = cast("tuple[object, ...]", node.attrs[marks.WEIGHTS])
     # A file may hold anything there.
     found = [pair for pair in pairs if isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str)]

@@ -55,11 +55,7 @@ def find_out_of_place(before: Iterable[K], after: Iterable[K]) -> tuple[K, K] | 
 
 
 def longest_increasing(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the longest subsequence whose second numbers increase, by patience sorting (C. Schensted, 1961).
-
-    >>> longest_increasing([(0, 5), (1, 1), (2, 2), (3, 0), (4, 7)])
-    [(1, 1), (2, 2), (4, 7)]
-    """
+    """Return the longest subsequence whose second numbers increase, by patience sorting (C. Schensted, 1961)."""
     if all(one[1] < other[1] for one, other in pairwise(pairs)):
         return [*pairs]
     # For each pile its top and the place of the top; for each place the one before it in the subsequence.
@@ -88,12 +84,7 @@ _MOST_DIGITS: Final = 18
 
 
 def find_overtaken(paths: Iterable[tuple[str, str]]) -> tuple[str, str] | None:
-    """Return the first entry of a list that overtook another, given the path of each module before and after.
-
-    >>> find_overtaken([("h.0", "h.0"), ("h.1", "h.2"), ("h.2", "h.3")])
-    >>> find_overtaken([("h.0", "h.0"), ("h.1", "h.2"), ("h.2", "h.1")])
-    ('h.2', 'h.1')
-    """
+    """Return the first entry of a list that overtook another, given the path of each module before and after."""
     paths = list(paths)
     lists: defaultdict[tuple[str, str], list[tuple[int, int, str, str]]] = defaultdict(list)
     for old, new in paths if any(old != new for old, new in paths) else ():
@@ -124,9 +115,6 @@ def cheapest_alignment(
 
     Of equal alignments, the result pairs early entries. It is ``None`` if the lists are too long. This is the algorithm
     of S. Needleman and C. Wunsch (1970), in a band around the diagonal.
-
-    >>> cheapest_alignment([3, 3, 3], [3, 3], lambda x, y: abs(x - y - 1))
-    [(1, 0), (2, 1)]
     """
     size, other_size = len(weights), len(other_weights)
     low, high = min(0, other_size - size) - _BAND, max(0, other_size - size) + _BAND
@@ -185,9 +173,6 @@ def align(before: Sequence[int], after: Sequence[int], gaps: Iterable[Gap]) -> t
     Tokens that occur once on both sides are the anchors. The longest increasing subsequence of them splits a gap, and
     each part is aligned in turn, as in the patience diff of Bram Cohen. In a part without such tokens, the first
     occurrences of a token are an anchor, so are the second ones, and so on.
-
-    >>> align([1, 2, 9, 3], [1, 8, 3], [Gap(0, 4, 0, 3)])
-    ([(0, 0), (3, 2)], [Gap(start=1, end=3, other_start=1, other_end=2)])
     """
     pairs: list[tuple[int, int]] = []
     left: list[Gap] = []

@@ -147,17 +147,6 @@ def unite_causes(causes: Iterable[Cause], statuses: Mapping[str, str]) -> tuple[
 
     Causes of one line differ in names and in the place at the end of their details. Causes of a block, which follow
     each other in one function or module, differ in the operation too. Names with another gradient come last.
-
-    >>> from gradir.ir import Source
-    >>> one, two = (Cause("detach", "error", "detach", (name,), Source("net.py", 7)) for name in "ab")
-    >>> [cause.names for cause in unite_causes([one, two, replace(one, level="info")], {"a": "reached", "b": "cut"})]
-    [('b', 'a'), ('a',)]
-    >>> block = [Cause("no_grad", "error", "linear", (f"t.{line}",), Source("net.py", line)) for line in (3, 4, 6)]
-    >>> [(cause.names, cause.detail) for cause in unite_causes(block, {})]
-    [(('t.3', 't.4', 't.6'), 'so did the operations at net.py:4, net.py:6')]
-    >>> used = [replace(two, kind="withheld", names=(name,), detail=f"used at {name}.py:3") for name in "ab"]
-    >>> [(cause.names, cause.detail) for cause in unite_causes(used, {})]
-    [(('a', 'b'), 'used at a.py:3, b.py:3')]
     """
     by_key: dict[Cause, _Named] = {}
     for number, cause in enumerate(causes):

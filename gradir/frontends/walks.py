@@ -14,11 +14,7 @@ V = TypeVar("V")
 
 
 def find_reachable(starts: Iterable[K], following: Callable[[K], Iterable[K]]) -> Iterator[K]:
-    """Yield the values that can be reached from ``starts``, each once, in depth-first order.
-
-    >>> list(find_reachable("a", {"a": "bc", "b": "c", "c": "a"}.__getitem__))
-    ['a', 'b', 'c']
-    """
+    """Yield the values that can be reached from ``starts``, each once, in depth-first order."""
     waiting, seen = [*starts][::-1], set[K]()
     while waiting:
         current = waiting.pop()
@@ -31,12 +27,7 @@ def find_reachable(starts: Iterable[K], following: Callable[[K], Iterable[K]]) -
 def compute_bottom_up(
     start: K, known: dict[K, V], following: Callable[[K], Iterable[K]], compute: Callable[[K], V]
 ) -> V:
-    """Compute a value for ``start`` after those for all that follow it, each once, and store them in ``known``.
-
-    >>> lengths: dict[str, int] = {}
-    >>> compute_bottom_up("ab", lengths, lambda text: [text[1:]] if text else [], len), lengths
-    (2, {'': 0, 'b': 1, 'ab': 2})
-    """
+    """Compute a value for ``start`` after those for all that follow it, each once, and store them in ``known``."""
     waiting = [start]
     while waiting:
         current = waiting[-1]
@@ -48,11 +39,7 @@ def compute_bottom_up(
 
 
 def follow(first: T | None, following: Callable[[T], T | None]) -> Iterator[T]:
-    """Yield a value, the one that follows it, and so on until ``None``.
-
-    >>> list(follow(3, lambda number: number - 1 or None))
-    [3, 2, 1]
-    """
+    """Yield a value, the one that follows it, and so on until ``None``."""
     while first is not None:
         yield first
         first = following(first)

@@ -19,11 +19,7 @@ def word(text: str) -> str:
 
 
 def quote(text: str) -> str:
-    r"""Return text as a JSON string of printable characters.
-
-    >>> print(quote("red \x1b[31m"))
-    "red \u001b[31m"
-    """
+    r"""Return text as a JSON string of printable characters."""
     if text.isprintable() and '"' not in text and "\\" not in text:
         return f'"{text}"'
     return f'"{"".join(map(_json_escape, text))}"'
@@ -65,11 +61,7 @@ def size_text(size: int | str) -> str:
 
 
 def value_text(value: AttrValue) -> str:
-    """Return an attribute's value; different values or types have different texts.
-
-    >>> value_text((1, 1.0, True, None, "a"))
-    '[1, 1.0, true, null, "a"]'
-    """
+    """Return an attribute's value; different values or types have different texts."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -84,11 +76,7 @@ def value_text(value: AttrValue) -> str:
 
 
 def amount(count: int, *, signed: bool = False) -> str:
-    """Return a size or sum in digits, with ``≥`` or ``≤`` if too large to count; ``signed`` adds a plus.
-
-    >>> amount(2_000), amount(2_000, signed=True), amount(2**63 - 1), amount(-(2**63), signed=True)
-    ('2,000', '+2,000', '≥ 9,223,372,036,854,775,807', '≤ -9,223,372,036,854,775,807')
-    """
+    """Return a size or sum in digits, with ``≥`` or ``≤`` if too large to count; ``signed`` adds a plus."""
     sign = "+" if signed else ""
     return f"{_limit_sign(count)}{clamp_size(count):{sign},}"
 
@@ -103,20 +91,12 @@ def _limit_sign(count: int) -> str:
 
 
 def pluralize(count: int, one: str, many: str = "") -> str:
-    """Return a number of things; ``many`` is an irregular plural.
-
-    >>> pluralize(1, "node"), pluralize(2_000, "node"), pluralize(0, "leaf", "leaves")
-    ('1 node', '2,000 nodes', '0 leaves')
-    """
+    """Return a number of things; ``many`` is an irregular plural."""
     return f"{amount(count)} {one if count == 1 else many or f'{one}s'}"
 
 
 def short_bytes(count: int, *, signed: bool = False) -> str:
-    """Return a short number of bytes; ``signed`` adds a plus.
-
-    >>> short_bytes(1_536_000), short_bytes(12, signed=True)
-    ('1.5 MB', '+12 B')
-    """
+    """Return a short number of bytes; ``signed`` adds a plus."""
     sign = "+" if signed else ""
     beyond, count = _limit_sign(count), clamp_size(count)
     if abs(count) < 1000:
@@ -155,20 +135,12 @@ def excerpt(value: object) -> str:
 
 
 def summarize_error(error: Exception) -> str:
-    r"""Return the message of an error, which may quote a document, on one short line.
-
-    >>> summarize_error(ValueError("no such\n key \x1b"))
-    'no such key \\x1b'
-    """
+    r"""Return the message of an error, which may quote a document, on one short line."""
     return shorten(escape_unprintable(" ".join(str(error).split())))
 
 
 def shorten(text: str, most: int = _LINE) -> str:
-    """Replace the middle of a long text by ``…``.
-
-    >>> shorten("a long message", 9)
-    'a lo…sage'
-    """
+    """Replace the middle of a long text by ``…``."""
     if len(text) <= most:
         return text
     half = (most - 1) // 2

@@ -35,16 +35,6 @@ def translate_to_shared_terms(graph: Graph, *, with_modules: bool = True) -> Gra
     elements, no casts, copies, accumulators and saved tensors, and few attributes. Tensors have sizes in elements.
     Names are those that frameworks share (``h_0`` is ``h.0``, ``kernel`` is ``weight``). An operation is in the
     module that ran it, or without ``with_modules`` in that of a parameter that it takes.
-
-    >>> from gradir.ir import Builder, Producer
-    >>> b = Builder()
-    >>> w, x = (b.tensor(name, TensorMeta("float32", (2, 2)), role="parameter") for name in ("fc_1.kernel", "x"))
-    >>> y = b.function("dot_general", [x, w], [TensorMeta("float32", (2, 2))])
-    >>> z = b.function("logistic", [y], [TensorMeta("float32", (2, 2))])
-    >>> b.output(b.function("mul", [y, z], [TensorMeta("float32", (2, 2))]))
-    >>> shared = translate_to_shared_terms(b.build(producer=Producer(framework="jax")), with_modules=False)
-    >>> [(node.id, node.native) for node in shared.nodes.values() if node.op]
-    [('fc.1/matmul:1', 'dot_general'), ('silu:1', 'logistic, mul')]
     """
     with pause_gc():
         return _Translator(graph, graph.nodes, with_modules=with_modules).make_graph()
@@ -57,11 +47,7 @@ def list_words(graph: Graph, nodes: Collection[str]) -> dict[int, Word]:
 
 
 def shared_name(name: str) -> str:
-    """Return the name of a parameter in all frameworks.
-
-    >>> shared_name("h_0.ln_1.scale"), shared_name("h.0.ln_1.weight")
-    ('h.0.ln.1.weight', 'h.0.ln.1.weight')
-    """
+    """Return the name of a parameter in all frameworks."""
     path, dot, last = name.rpartition(".")
     return f"{_shared_path(path)}{dot}{NAMES.get(last, _shared_component(last))}"
 

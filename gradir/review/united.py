@@ -43,11 +43,6 @@ class UnionGraph:
 
     Raises:
         ExportError: the diff was read from a file or edited since, so its graphs are not known.
-
-    >>> from gradir.review.reviewing import review_graphs
-    >>> united = UnionGraph(review_graphs(Graph.of([Node("x")]), Graph.of([Node("y", op="exp")])))
-    >>> [(node.id, dict(node.ext)) for node in united.graph.nodes.values()]
-    [('x', {'diff': 'removed'}), ('y', {'diff': 'added'})]
     """
 
     def __init__(self, diff: Diff) -> None:

@@ -57,11 +57,7 @@ class NamedValue(int):
 
 
 def field_value_texts(field: FieldChange) -> tuple[str, str]:
-    """Return both values of a field as text; the second of two nodes with one name becomes ``another NAME``.
-
-    >>> field_value_texts(FieldChange(("in", 0), Ref("h.5/add:1", 0), Ref("h.5/add:1", 0)))
-    ('h.5/add:1', 'another h.5/add:1')
-    """
+    """Return both values of a field as text; the second of two nodes with one name becomes ``another NAME``."""
     before, after = field_value_text(field.path, field.before), field_value_text(field.path, field.after)
     return before, f"another {after}" if before == after else after
 
@@ -179,11 +175,7 @@ def list_modules(paths: Collection[str], *, gone: bool = False) -> str:
 
 
 def unknown_sizes(before: int, after: int) -> str:
-    """Return the number of saved slots that a figure of saved bytes leaves out, or an empty text.
-
-    >>> unknown_sizes(0, 3), unknown_sizes(58, 0)
-    ('unknown for 3 slots', 'unknown for 58 slots before')
-    """
+    """Return the number of saved slots that a figure of saved bytes leaves out, or an empty text."""
     if before and not after:
         return f"unknown for {before:,} slot{'s'[: before != 1]} before"
     if before != after and before:
@@ -304,11 +296,7 @@ def _short(text: str) -> str:
 
 
 def wrap_text(text: str, width: int | None) -> list[str]:
-    """Return a text in lines of at most ``width`` characters, which end after ``;`` if possible.
-
-    >>> wrap_text("+1 -0 ~0 cuts; +0 -1 ~0 nodes; edges -1", 26)
-    ['+1 -0 ~0 cuts;', '  +0 -1 ~0 nodes; edges -1']
-    """
+    """Return a text in lines of at most ``width`` characters, which end after ``;`` if possible."""
     if width is None or len(text) <= width:
         return [text]
     width = max(width, 1)

@@ -288,13 +288,6 @@ def describe_cause(
 
     ``named`` is a phrase for the names and ``pattern`` the cause's pattern. ``is_lost`` means that a parameter gets no
     gradient despite the pattern. ``detail`` is the error, if the cause is one.
-
-    >>> describe_cause("exit", "item", ["a", "b", "c", "d", "e", "f"]).text
-    'item turns a tensor into plain numbers, which cuts a, b, c, d and 2 more'
-    >>> describe_cause("frozen", "", ["g.0.bias"]).text, describe_cause("frozen", "", ["g.0.bias", "g.1.bias"]).text
-    ('g.0.bias has requires_grad=False', 'g.{0,1}.bias have requires_grad=False')
-    >>> describe_cause("detach", "detach", ["a"], pattern="teacher").text
-    'detach() cuts a: it is part of a teacher, whose results are targets'
     """
     known = LOST.get(pattern) if is_lost else PATTERNS.get(pattern)
     listed = named or format_names(names, shown)
@@ -315,11 +308,7 @@ def describe_cause(
 
 
 def format_names(names: Sequence[str], shown: Callable[[str], str] = printable_short) -> str:
-    """Return names in one phrase: as ranges if that is shorter, or else the first few.
-
-    >>> format_names(["g.0.weight", "g.0.bias", "g.2.weight", "g.2.bias"]), format_names(["weight", "bias"])
-    ('g.{0,2}.{weight,bias}', 'weight, bias')
-    """
+    """Return names in one phrase: as ranges if that is shorter, or else the first few."""
     if not names:
         return "a tensor that has no name"
     folded = _fold_names(tuple(names))

@@ -82,6 +82,7 @@ _OPERATIONS: Final[Mapping[str, Mapping[str, str | tuple[str, str]]]] = {
         **dict.fromkeys(
             ("sgn", "sign"), "use tanh instead, or let the gradient pass it by: x + ({op}(x) - x).detach()"
         ),
+        "normal": "draw the noise on its own, as in mean + std * torch.randn_like(std)",
         "bernoulli": "use a loss of log_prob() of the sample, or let the gradient pass: p + (sample - p).detach()",
     },
 }

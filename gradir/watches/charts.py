@@ -26,39 +26,23 @@ _NAMES: Final = {"nan": "NaN", "inf": "infinity", "-inf": "-infinity"}
 
 
 def markup(text: str) -> str:
-    r"""Return text of the user as inert markup.
-
-    >>> print(markup("</script>\u202e\n"))
-    &lt;/script&gt;\u202e\n
-    """
+    r"""Return text of the user as inert markup."""
     return escape(escape_unprintable(text))
 
 
 def format_number(value: Number | None) -> str:
-    """Return a number as text.
-
-    >>> format_number(0.123456789), format_number("nan"), format_number(None)
-    ('0.1235', 'NaN', 'no value')
-    """
+    """Return a number as text."""
     return _NAMES[value] if isinstance(value, str) else short_number(value) or "no value"
 
 
 def find_worst(values: Iterable[Number | None]) -> Number | None:
-    """Return the worst of several numbers: NaN or infinity, else the highest.
-
-    >>> find_worst([1.0, None, 3.0]), find_worst([1.0, "inf", "nan"]), find_worst([])
-    (3.0, 'nan', None)
-    """
+    """Return the worst of several numbers: NaN or infinity, else the highest."""
     known = [value for value in values if value is not None]
     return next((name for name in _NAMES if name in known), None) or max(known, default=None)
 
 
 def _round_step(span: float, most: int) -> float:
-    """Return a round distance that fits at most ``most`` times into a span.
-
-    >>> _round_step(499, 8), _round_step(0.7, 4), _round_step(0, 4)
-    (100.0, 0.2, 0.0)
-    """
+    """Return a round distance that fits at most ``most`` times into a span."""
     if span / most <= 0:
         return 0.0
     power = 10.0 ** math.floor(math.log10(span / most))
@@ -66,12 +50,7 @@ def _round_step(span: float, most: int) -> float:
 
 
 class Columns:
-    """The columns of a chart, each with one step, or with several if there are too many.
-
-    >>> columns = Columns([Step(number) for number in range(1, 1201)], rows=1)
-    >>> len(columns), columns.name(0), columns.place(1200)
-    (600, 'steps 1-2', 599)
-    """
+    """The columns of a chart, each with one step, or with several if there are too many."""
 
     def __init__(self, steps: Sequence[Step], rows: int) -> None:
         most = min(_MOST, max(_LEAST, _MOST_CELLS // max(rows, 1)))
@@ -170,20 +149,12 @@ class _Scale(NamedTuple):
 
 
 def format_count(value: Number | None) -> str:
-    """Return a count as text.
-
-    >>> format_count(52380), format_count(None)
-    ('52,380', 'no value')
-    """
+    """Return a count as text."""
     return f"{value:,.0f}" if isinstance(value, (int, float)) else format_number(value)
 
 
 def format_memory(value: Number | None) -> str:
-    """Return a number of bytes as text.
-
-    >>> format_memory(3 * 2**30), format_memory(1000)
-    ('3 GiB', '1000 B')
-    """
+    """Return a number of bytes as text."""
     if not isinstance(value, (int, float)):
         return format_number(value)
     size, unit = _unit(value)

@@ -174,8 +174,11 @@ def _find_use_of_call(ops: Sequence[_Op], call: int) -> str:
 _CLASSES: Final = frozenset({"Parameter", "Variable"})
 
 
-def find_leaf_made(computed: Place | None, used: Place | None) -> Place | None:
-    """Return the place that makes a new leaf from the result of ``computed``, or else the place that ``used`` it."""
+def find_leaf_made(computed: Place | None, used: Place | None, around: Iterable[CodeType]) -> Place | None:
+    """Return the place that makes a new leaf from the result of ``computed``, or else the place that ``used`` it.
+
+    It may be ``around`` both, in the code that called them.
+    """
     if computed is not None:
         calls, line = _leaf_calls(computed.code), _line(computed.code, computed.instruction)
         # The call begins on the same line, as in ``nn.Parameter(a * b)``, or is the next call.
@@ -187,10 +190,10 @@ def find_leaf_made(computed: Place | None, used: Place | None) -> Place | None:
         before = [offset for offset in _leaf_calls(used.code) if offset <= used.instruction]
         if before:
             return used._replace(instruction=max(before))
-    # Otherwise, use the only call in the functions inside, if there is one.
+    # Otherwise, use the only call in the functions inside or around, if there is one.
     outer = [place.code for place in (computed, used) if place is not None]
     codes = {each for code in outer for each in codes_in(code) if each is not code}
-    inner = {Place(each, offset) for each in codes for offset in _leaf_calls(each)}
+    inner = {Place(each, offset) for each in codes.union(around) for offset in _leaf_calls(each)}
     return inner.pop() if len(inner) == 1 else used
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache, reduce
 from operator import or_
+from types import CodeType
 from typing import Final, NamedTuple, TypeAlias
 
 import torch
@@ -366,6 +367,11 @@ class Flowing:
             last.pop(value, None)
         return group_by_key((step_number, value) for value, step_number in last.items())
 
+    @cached_property
+    def _codes(self) -> Collection[CodeType]:
+        places = (step.place for step in self.flow.steps)
+        return {id(place.code): place.code for place in places if place is not None}.values()
+
     def _add(self, value: Value, step: Step) -> None:
         arriving = computed = 0
         for read in self.sources(value):
@@ -393,7 +399,7 @@ class Flowing:
                 kind, shared = "new_leaf", self.flow.outside[value.number].shared
                 maker = None if shared is None else self.flow.step_of(shared)
                 computed_at = None if maker is None else maker.place
-                shown = shown._replace(place=bytecode.find_leaf_made(computed_at, shown.place))
+                shown = shown._replace(place=bytecode.find_leaf_made(computed_at, shown.place, self._codes))
             self.stops.append(Stop(kind, value, shown, arriving))
         self._arriving[value] = arriving if passes else 0
         self._origins[value] = computed

@@ -13,7 +13,7 @@ from gradir.explanations.from_cuts import unite_causes
 from gradir.explanations.model import ByNode, Examined, Explanation, Level
 from gradir.frontends.pytorch.explaining import failures, misuse, overwrites
 from gradir.frontends.pytorch.explaining.arrivals import BROKEN, Finding, Judge
-from gradir.frontends.pytorch.explaining.bytecode import find_skipping_conditions
+from gradir.frontends.pytorch.explaining.bytecode import find_leaf_made, find_skipping_conditions
 from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients, measure_gradients
 from gradir.frontends.pytorch.explaining.intended_cuts import Followers
 from gradir.frontends.pytorch.explaining.losses import Losses
@@ -118,7 +118,13 @@ class Search(Losses):
         """Report parameters with a gradient that the optimizer lacks, and an optimizer that moves nothing."""
         stale = [name for name in self.replaced if self.statuses[name] in {"reached", "zero", "nonfinite"}]
         self._tell_replaced(stale)
-        own = {name: self.values[name] for name in self.names_that_are("reached") if name in self.subject.owned}
+        # A frozen parameter in the optimizer counts too: nobody would choose it and leave out one that learns.
+        known = [
+            name
+            for name, status in self.statuses.items()
+            if status == "reached" or (status == "frozen" and self.given and self.is_trained(name))
+        ]
+        own = {name: self.values[name] for name in known if name in self.subject.owned}
         lacking = {name: self.subject.tensors[name] for name in own if not self.is_trained(name)}
         lost = set(misuse.find_forgotten(self.flow, self.flowing, own, lacking)) if lacking else set[str]()
         # A step of a GAN or of an actor moves only some of the parameters with a gradient, on purpose.
@@ -132,10 +138,27 @@ class Search(Losses):
         else:
             trained = list_first(filter(self.is_trained, self.statuses)) if self.swapped else ""
             detail = f"it has only {trained}, which gets no gradient" if trained else ""
+            late = {name: place for name in forgotten if (place := self._find_place_in_forward(name)) is not None}
+            for name, place in late.items():
+                self.tell(
+                    "not_in_optimizer",
+                    "error",
+                    "",
+                    [name],
+                    place,
+                    detail="made here, in a forward, and not before the optimizer",
+                )
+            forgotten = [name for name in forgotten if name not in late]
             self.tell_of("not_in_optimizer", "error", forgotten, detail=detail)
         self.tell_of("not_in_optimizer", "note", [name for name in lacking if name not in lost])
         self._tell_moves_nothing()
         self.tell_of("lent", "error", [name for name in self.names_that_are("reached") if name in self.subject.lent])
+
+    def _find_place_in_forward(self, name: str) -> Place | None:
+        value = self.values[name]
+        shared = self.flow.outside[value.number].shared if value.maker == FROM_OUTSIDE else None
+        maker = None if shared is None else self.flow.step_of(shared)
+        return None if maker is None or maker.call is None else find_leaf_made(maker.place, maker.place, ())
 
     def _following(self, lost: Collection[str]) -> set[str]:
         # A target network may run with gradients.

@@ -156,9 +156,10 @@ class Losses:
 
     def level_of(self, names: Iterable[str]) -> Level:
         """Return the level of a cut of these names."""
-        # Without a graph, backward() raises an error, no matter which parameters the optimizer has.
+        # Without a graph, backward() raises an error, even if the optimizer has none of the parameters.
+        is_any = self.subject.live is None and not self._lacks_trained
         lacking = (name for name in names if self.statuses[name] == "cut")
-        return "error" if any(self.subject.live is None or self.is_trained(name) for name in lacking) else "info"
+        return "error" if any(is_any or self.is_trained(name) for name in lacking) else "info"
 
     def names_that_are(self, status: str) -> list[str]:
         """Return the names of a status."""
@@ -203,7 +204,8 @@ class Losses:
             level = "error"
         if not pattern and level == "info" and lost:
             pattern = "other optimizer"
-        if self.subject.live is None and cut and not is_own:
+        is_other = bool(names) and not any(map(self.is_trained, names))
+        if self.subject.live is None and cut and not is_own and not (is_other and self._lacks_trained):
             # The captured tensors have no graph, whether or not the lost tensor has a name.
             level, pattern = "error", "" if pattern in EXCUSING else pattern
         if level == "info" and not names and self._living.isdisjoint(cut):
@@ -211,6 +213,10 @@ class Losses:
             return
         if level == "error" or kind in EXPLICIT or (lost and any(stop.is_read for stop in stops)):
             self._tell_cut(kind, level, stops, pattern)
+
+    @cached_property
+    def _lacks_trained(self) -> bool:
+        return any(map(self.is_trained, self.names_that_are("cut")))
 
     def _tell_cut(self, kind: str, level: Level, stops: Sequence[Stop], pattern: str) -> None:
         cut = self.flowing.leaves_cut_by(stops)

@@ -251,13 +251,16 @@ def find_forgotten(flow: Flow, flowing: Flowing, model: Mapping[str, Value], lac
     # The leaves of the loss terms that raise a score or flip a decision.
     judged = (term for value, sign, term in _summands(flow, flowing) if _is_judgement(flow, value, sign))
     judging = {leaf for term in judged for leaf in flowing.leaves_behind(term)}
+    # A loss term of these parameters alone would have no effect.
+    terms = [set(flowing.leaves_behind(term)) for term in flowing.terms]
+    vain = set[Value]().union(*(leaves for leaves in terms if leaves <= {model[name] for name in lacking}))
     # A program may leave out parameters on purpose if they are below all trained ones, as below a new head, or in
     # evaluation mode. It may also leave out a critic or discriminator, which judges the results of the others.
     return [
         name
         for number, (name, value) in enumerate(model.items())
         if name in lacking
-        and (first.get(value, start) >= start or number > last)
+        and (first.get(value, start) >= start or number > last or value in vain)
         and not (trains and value in evaluating)
         and value not in judging
     ]

@@ -87,11 +87,7 @@ def _excerpt(place: Place, line: int, op: str) -> Excerpt | None:
 
 
 def list_first(texts: Iterable[str]) -> str:
-    """Return texts as a list, with the number of the others if there are many.
-
-    >>> list_first(["exp at a.py:1", "mul at a.py:2"]), list_first("abcde")
-    ('exp at a.py:1, mul at a.py:2', 'a, b, c and 2 more')
-    """
+    """Return texts as a list, with the number of the others if there are many."""
     listed = [*dict.fromkeys(texts)]
     others = [f"{len(listed) - _MOST_LISTED:,} more"] if len(listed) > _MOST_LISTED else []
     return " and ".join([", ".join(listed[:_MOST_LISTED]), *others])

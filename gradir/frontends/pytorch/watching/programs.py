@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import FrameType
 from typing import Final
 
@@ -16,6 +17,7 @@ from gradir.frontends.pytorch.reading.tensors import read_scalar
 from gradir.frontends.pytorch.recording.exchange import find_stages
 from gradir.frontends.pytorch.recording.rank import UntilStep
 from gradir.frontends.pytorch.watching.backwards import Backwards, Listener
+from gradir.frontends.pytorch.watching.lacking import Lacking
 from gradir.frontends.pytorch.watching.optimizers import Optimizers, Scaling, may_be_scale
 from gradir.frontends.pytorch.watching.parameters import parameters_of
 from gradir.frontends.pytorch.watching.recordings import Recording
@@ -57,6 +59,7 @@ class Running(RecordingProgram):
         # The last call of `torch.autograd.grad`, until an optimizer steps with its gradients.
         self._undecided: tuple[object, Sequence[torch.Tensor], FrameType] | None = None
         self._explained: tuple[object, FrameType] | None = None
+        self._lacking: Lacking | None = None
         self.is_piped = False
         """Whether the last counted call is a schedule's, so that its other microbatches do not count."""
 
@@ -73,25 +76,34 @@ class Running(RecordingProgram):
             self._until.close()
         self._close()
         self.stop_recording()
+        # The program has ended anyway.
+        with suppress(SystemExit):
+            self._decide(self.calls)
 
     def on_backward_begin(self, tensors: object, frame: FrameType) -> bool:
         """Count a call, and capture or explain the requested one; return whether to skip its backward pass."""
         if self._raised is not None:
             raise self._raised
-        self._undecided = self._explained = None
+        self._undecided = None
+        if self._lacking is None:
+            self._explained = None
         if self.is_piped:
             return False
         if self._until is not None:
             self._until.end()
         self.is_piped = find_stages(frame) is not None
         self.calls += 1
-        if self.calls != self._step:
-            return False
-        # Without a step of an optimizer, the step of a pipeline by hand has no end.
-        self.is_piped |= bool(self._optimizers.alive) and self.recording.sends_by_hand
         try:
+            if self._lacking is not None and self._lacking.has_stepped:
+                self._decide(self.calls)
+            if self.calls != self._step:
+                return False
+            # Without a step of an optimizer, the step of a pipeline by hand has no end.
+            self.is_piped |= bool(self._optimizers.alive) and self.recording.sends_by_hand
             if self._reached(_Call(self, tensors, frame)):
                 self._step += 1
+        except _Undecided:
+            return False
         except BaseException as error:
             self._raised = error
             raise
@@ -126,6 +138,11 @@ class Running(RecordingProgram):
             if not {id(tensor) for tensor in trained if tensor.grad is not None}.isdisjoint(map(id, leaves)):
                 self.on_backward_begin(outputs, frame)
                 self.on_backward_end(outputs, has_ended=True)
+        if self._lacking is not None:
+            self._lacking.note_step(optimizer)
+            if not self._lacking.has_open:
+                self._decide(self.calls + 1)
+            return
         call, self._explained = self._explained, None
         if call is not None and not any(tensor.grad is not None and bool(tensor.grad.any()) for tensor in trained):
             # The program has cleared the gradients since this backward pass.
@@ -151,7 +168,17 @@ class Running(RecordingProgram):
         found = self.recording.explain(outputs, frame)
         causes = (replace(each, level="info") if is_scaled and may_be_scale(each) else each for each in found.causes)
         self._explained = None if frame is None else (outputs, frame)
-        return replace(found, causes=tuple(causes))
+        found = replace(found, causes=tuple(causes))
+        lacking = self.recording.find_lacking(found)
+        if frame is not None and self._optimizers.alive and lacking.has_open:
+            self._lacking = lacking
+            raise _Undecided
+        return found
+
+    def _decide(self, step: int) -> None:
+        lacking, call, self._lacking = self._lacking, self._explained, None
+        if lacking is not None and call is not None and self._reached(_Call(self, *call, lacking.excuse_errors())):
+            self._step = step
 
     def finish(self) -> Graph | None:
         """Return the captured graph with the collectives until the program's end, ``None`` after a step."""
@@ -177,18 +204,22 @@ class Running(RecordingProgram):
 
     def _update_recording(self) -> None:
         remaining = self._step - self.calls
-        if remaining <= 0 and self._raised is None:
+        if remaining <= 0 and self._raised is None and self._lacking is None:
             self._close()
             self.stop_recording()
         elif remaining <= _RECORDED and self._recording is None:
             self._recording = Recording(replace(self._request, step=remaining), self._optimizers)
 
 
+class _Undecided(BaseException):
+    """Leaves a callback, which is called again after the steps that may excuse errors."""
+
+
 class _Call:
     """A call of backward before it runs; see `gradir.protocols.ReachedBackward`."""
 
-    def __init__(self, running: Running, tensors: object, frame: FrameType) -> None:
-        self._running, self._tensors, self._frame = running, tensors, frame
+    def __init__(self, running: Running, tensors: object, frame: FrameType, decided: Explanation | None = None) -> None:
+        self._running, self._tensors, self._frame, self._decided = running, tensors, frame, decided
 
     @property
     def loss(self) -> float | None:
@@ -205,4 +236,5 @@ class _Call:
         return self._running.go_on(stepped)
 
     def explain(self) -> Explanation:
-        return self._running.explain(self._tensors, self._frame)
+        explanation = self._decided
+        return self._running.explain(self._tensors, self._frame) if explanation is None else explanation

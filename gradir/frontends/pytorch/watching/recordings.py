@@ -30,6 +30,7 @@ from gradir.frontends.pytorch.recording.rank import UntilStep
 from gradir.frontends.pytorch.recording.steps import plain_name
 from gradir.frontends.pytorch.recording.timelines import path_of
 from gradir.frontends.pytorch.watching.backwards import module_of
+from gradir.frontends.pytorch.watching.lacking import Lacking
 from gradir.frontends.pytorch.watching.optimizers import Optimizers, Patches
 from gradir.frontends.pytorch.watching.parameters import parameters_of
 from gradir.frontends.walks import frames_from
@@ -60,6 +61,7 @@ class Recording:
         # The graph without nodes of the last end of all communication.
         self._ended: Graph | None = None
         self._patches = Patches()
+        self._owner: nn.Module | None = None
         if request.collectives and distributed.is_available():
             self._patches.patch(distributed, "destroy_process_group", self._wrap_destroy)
         modes = private.function_modes()
@@ -164,12 +166,17 @@ class Recording:
         parts = recorder.called
         with suppress(CaptureError):
             parts = recorder.forget_others(outputs, but=included)
-        owner = _find_owner(filter(has_parameters, parts), frame)
+        owner = self._owner = _find_owner(filter(has_parameters, parts), frame)
         params, values = None if owner is not None or parts else leaves_around(frame), self._request.values
         found = recorder.explain(outputs, model=owner, params=params, optimizer=optimizers or None, values=values)
         place = self._optimizers.place_of(optimizers[0]) if optimizers else None
         causes = (add_place(each, place) if each.kind in _OPTIMIZER_CAUSES else each for each in found.causes)
         return replace(found, causes=tuple(causes))
+
+    def find_lacking(self, found: Explanation) -> Lacking:
+        """Return the parameters without a gradient of the last explanation."""
+        owned = self._recorder.modules(self._owner).owned
+        return Lacking(found, {name: entry.tensor for entry in owned for name in entry.names})
 
     def explain_failure(self, error: BaseException) -> Explanation | None:
         """Explain the error of an operation before the backward pass, or return ``None`` if no operation raised it."""

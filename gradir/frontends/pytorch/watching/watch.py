@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
+from itertools import chain
 from types import FrameType
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from gradir.frontends.pytorch.reading.tensors import modules_below, modules_of, 
 from gradir.frontends.pytorch.recording.places import Place, Places
 from gradir.frontends.pytorch.watching.backwards import Backwards
 from gradir.frontends.pytorch.watching.holders import Variables, loop_counters
+from gradir.frontends.pytorch.watching.lacking import Lacking
 from gradir.frontends.pytorch.watching.movements import Movements
 from gradir.frontends.pytorch.watching.old_graphs import GraphCounter
 from gradir.frontends.pytorch.watching.optimizers import Optimizers, Scaling, has_skipped, may_be_scale
@@ -89,6 +91,8 @@ class Watching(RecordingProgram):
         self._variables, self._places = Variables(), Places()
         self._place: Place | None = None
         self._explained: set[int] = set()
+        # Errors of explained backward passes that the next steps may excuse.
+        self._undecided: list[tuple[Lacking, list[Cause]]] = []
         self._explained_until = _EXPLAINED
         # Parameters that no longer get a gradient, with the first step without it.
         self._ungraded: Mapping[str, int] = {}
@@ -131,6 +135,7 @@ class Watching(RecordingProgram):
         self._replicas.on_backward_begin(frame)
         self.backwards += 1
         self._place = place
+        self._undecided = [each for each in self._undecided if not each[0].has_stepped]
         self._loss = self._scaling.remove_scale(tensors)
         if self._optimizers.stepping is not None:
             # Inside a step, such as an iteration of LBFGS, earlier losses belong to other values of the parameters.
@@ -162,6 +167,13 @@ class Watching(RecordingProgram):
     @_guard
     def on_step_begin(self, optimizer: Optimizer) -> None:
         """Sample the parameters before a step, while infinite gradients have not spoiled them."""
+        for lacking, causes in self._undecided:
+            lacking.note_step(optimizer)
+            for cause in [cause for cause in causes if not lacking.is_open(cause)]:
+                causes.remove(cause)
+                self._report(cause)
+        if self._recording is not None:
+            self._note_explained([optimizer])
         self._check_gradients(optimizer)
         sample = self._samples[id(optimizer)]
         numbers = None if sample is None else sample.numbers
@@ -208,6 +220,8 @@ class Watching(RecordingProgram):
         """Report the faults that are certain at the end of a training."""
         self._step_by_hand(None, None)
         self._has_ended = True
+        for cause in chain(*(causes for lacking, causes in self._undecided if not lacking.has_stepped)):
+            self._report(cause)
         backwards = 0 if self._scaling.skipped else self.backwards
         for cause in (*self._scaling.find_final_faults(), *self._movements.find_final_faults(backwards)):
             self._report(cause)
@@ -250,11 +264,13 @@ class Watching(RecordingProgram):
         except CaptureError:
             return
         finally:
-            self._explained.update(map(id, optimizers))
-            if self._explained.issuperset(map(id, self._optimizers.alive)) or self.backwards >= self._explained_until:
-                self.stop_recording()
+            # If several may step with these gradients, the next steps tell which.
+            is_clear = len(optimizers) == 1 or len(optimizers) < len(self._optimizers.alive)
+            self._note_explained(optimizers if is_clear else [])
         self._movements.excused |= {name for name, status in found.statuses.items() if status == "zero"}
         is_scaled = self._scaling.excuses(tensors, self._loss)
+        lacking = recording.find_lacking(found)
+        self._undecided.append((lacking, []))
         for cause in found.causes:
             since = min((self._ungraded[name] for name in cause.names if name in self._ungraded), default=0)
             if is_scaled and may_be_scale(cause):
@@ -264,10 +280,17 @@ class Watching(RecordingProgram):
                 is_zero = all(found.statuses.get(name) == "zero" for name in cause.names)
                 how = f"without a gradient since step {since}"
                 self._report(replace(cause, level="info") if is_zero else cause, how)
+            elif cause.level == "error" and self._by_hand is None and lacking.is_open(cause):
+                self._undecided[-1][1].append(cause)
             elif cause.level == "error":
                 self._report(cause)
         if self._recording is None:
             self._ungraded = {}
+
+    def _note_explained(self, optimizers: Sequence[Optimizer]) -> None:
+        self._explained.update(map(id, optimizers))
+        if self._explained.issuperset(map(id, self._optimizers.alive)) or self.backwards >= self._explained_until:
+            self.stop_recording()
 
     def _record_again(self, optimizer: Optimizer, ungraded: Mapping[str, int]) -> None:
         """Record the next backward pass."""
