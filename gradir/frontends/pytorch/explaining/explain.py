@@ -16,19 +16,17 @@ from gradir.frontends.pytorch.explaining.arrivals import BROKEN, Finding, Judge
 from gradir.frontends.pytorch.explaining.bytecode import find_skipping_conditions
 from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients, measure_gradients
 from gradir.frontends.pytorch.explaining.intended_cuts import Followers
-from gradir.frontends.pytorch.explaining.losses import Losses
+from gradir.frontends.pytorch.explaining.losses import WITHOUT, Losses
 from gradir.frontends.pytorch.explaining.magnitudes import measure_grad_fields
 from gradir.frontends.pytorch.explaining.naming import describe_terms, explain_unused, list_first, operation_name
 from gradir.frontends.pytorch.private import ACCUMULATOR, DDP_SINK
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.tensors import storage_of
-from gradir.frontends.pytorch.recording.places import Place
+from gradir.frontends.pytorch.recording.places import Place, Places
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Value, plain_name
 from gradir.ir.memo import group_by_key
 from gradir.spec import describe_error
 
-# Statuses of parameters without a gradient.
-_WITHOUT: Final = frozenset({"cut", "frozen", "unreached", "unused"})
 # Kinds that are never errors.
 _LEVELS: Final[Mapping[str, Level]] = {"empty": "info", "opaque": "info", "rounding": "note", "starting": "note"}
 _SPENT: Final = "the backward has already run"
@@ -40,9 +38,12 @@ _SMALL: Final = 20_000
 class Search(Losses):
     """Explains a recorded forward, and compares the parameters that get a gradient with those that are trained."""
 
+    # The line of the program's own code, such as a custom Function's, at which the backward raised.
+    _failed_at: Place | None = None
+
     def tell_idle(self) -> None:
         """Report unused and frozen parameters."""
-        moves_nothing = self._moves_nothing()
+        moves_nothing = self.moves_nothing()
         unused = [name for name in self.names_that_are("unused") if self.is_trained(name)]
         never_taken = [name for name in unused if self.values[name] not in self.flowing.taken]
         skipped = find_skipping_conditions(self.flow, self.subject.paths, never_taken)
@@ -84,17 +85,6 @@ class Search(Losses):
             unseen = self.flowing.unseen
             takers = (step.place for step in self.flow.steps if any(read.value in unseen for read in step.inputs))
             self.tell("unrecorded", "info", "", unrecorded, next(takers, None))
-
-    def _moves_nothing(self) -> bool:
-        """Return whether no parameter of the optimizer, or without one, of the model, gets a gradient."""
-        if self.given is None:
-            # A loss without a graph has another cause.
-            statuses = [self.statuses[name] for name in self.statuses if name in self.subject.owned]
-            return self.subject.live is not None and bool(statuses) and {"frozen", "unused"}.issuperset(statuses)
-        trained = [name for name in self.statuses if self.is_trained(name)]
-        inside = {name for name in self.names_that_are("unreached") if self.flowing.may_be_inside(self.values[name])}
-        are_idle = all(self.statuses[name] in {*_WITHOUT, "zero"} and name not in inside for name in trained)
-        return bool(self.given) and are_idle and not self.unnamed.may_move()
 
     def _tell_frozen(self, *, is_alarm: bool, may_lack: bool) -> None:
         """Report frozen parameters. With ``may_lack``, they may be the only reason why the loss has no graph."""
@@ -149,7 +139,7 @@ class Search(Losses):
     def _tell_moves_nothing(self) -> None:
         """Report that a step of the optimizer moves nothing, if no other error explains it."""
         has_error = any(cause.level == "error" for cause in self.causes)
-        if self.given is None or has_error or not self._moves_nothing():
+        if self.given is None or has_error or not self.moves_nothing():
             return
         zeros = {name for name in self.names_that_are("zero") if self.is_trained(name)}
         concerned = [cause for cause in self.causes if zeros.intersection(cause.names)]
@@ -199,7 +189,7 @@ class Search(Losses):
             self.tell(trap.kind, "error", operation_name(trap.step), (), trap.step.place, detail=trap.detail)
         if failure and live is not None:
             self.statuses = dict.fromkeys(self.statuses, "error")
-            self.causes.extend(failures.explain_backward(self.flowing, live, self.words, failure))
+            self.causes.extend(failures.explain_backward(self.flowing, live, self.words, failure, self._failed_at))
         elif gradients is not None and live is not None:
             self._tell_values(live, gradients, arrivals)
             examined = replace(examined, overwritten=self._tell_overwritten(live))
@@ -238,7 +228,11 @@ class Search(Losses):
         except CaptureError as error:
             # gradir's backward would change the program's own, which matters more than the values.
             return None, "", Examined(reason=str(error))
-        except RuntimeError as error:
+        except Exception as error:
+            self._failed_at = Places().locate_error(error.__traceback__)
+            # Another error, without a line of the program, is gradir's own.
+            if self._failed_at is None and not isinstance(error, RuntimeError):
+                raise
             return None, describe_error(error), skipped
 
     def _choose_examination(self, live: LiveGraph, values: bool | None) -> Examined:
@@ -353,7 +347,7 @@ class Search(Losses):
             tensor = self.subject.tensors[name]
             if id(tensor) in self.leaves:
                 self.gradients[name] = gradients.measure_leaf(tensor)
-            elif status in _WITHOUT:
+            elif status in WITHOUT:
                 self.gradients[name] = "none"
         self.gradients_at = gradients.norms_by_node(live)
         self.unnamed.note(gradients)

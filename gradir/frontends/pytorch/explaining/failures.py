@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property, partial
@@ -13,12 +14,17 @@ import torch
 from gradir.explanations.model import Cause
 from gradir.frontends.pytorch.explaining.cuts import At, Flowing
 from gradir.frontends.pytorch.explaining.naming import Namer, list_first, name_in_program, operation_name
-from gradir.frontends.pytorch.explaining.step_kinds import DERIVING, find_updated_leaves
+from gradir.frontends.pytorch.explaining.step_kinds import (
+    DERIVING,
+    find_updated_leaves,
+    replace_by_function_call,
+)
 from gradir.frontends.pytorch.private import Operator, schema_of
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.saved import read_saved_tensor
 from gradir.frontends.pytorch.reading.tensors import storage_of
 from gradir.frontends.pytorch.recording.flow import Flow
+from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Exit, Step, Value
 from gradir.frontends.walks import find_reachable
 from gradir.ir import Saved
@@ -26,6 +32,7 @@ from gradir.ir.memo import group_by_key
 
 # The number of later writes that an error names besides the first.
 _MOST_LATER: Final = 3
+_RETURNED: Final = re.compile(r"[Ff]unction '?(\w+?)'? returned ")
 
 
 class Write(NamedTuple):
@@ -167,8 +174,10 @@ def _find_without_graph(flow: Flow, failed: Exit) -> Step | None:
     return next((step for step in ran if step.mode == "no_grad" and any(read.carries for read in step.inputs)), None)
 
 
-def explain_backward(flowing: Flowing, live: LiveGraph, words: Namer, error: str) -> Iterator[Cause]:
-    """Explain an error of a backward by saved tensors that were changed in place or freed."""
+def explain_backward(
+    flowing: Flowing, live: LiveGraph, words: Namer, error: str, failed_at: Place | None
+) -> Iterator[Cause]:
+    """Explain an error of a backward by saved tensors that were changed in place or freed, or by its line."""
     writes = find_stale_writes(words.flow, live)
     for write in writes:
         leaves = find_updated_leaves(write.step)
@@ -178,14 +187,16 @@ def explain_backward(flowing: Flowing, live: LiveGraph, words: Namer, error: str
         kind, op = "updated" if leaves else "inplace", operation_name(write.step)
         yield words.cause(kind, "error", op, names, write.step.place, detail=detail)
     if not writes:
-        yield _explain_freed(flowing, live, words, error)
+        yield _explain_freed(flowing, live, words, error, failed_at)
 
 
-def _explain_freed(flowing: Flowing, live: LiveGraph, words: Namer, error: str) -> Cause:
+def _explain_freed(flowing: Flowing, live: LiveGraph, words: Namer, error: str, failed_at: Place | None) -> Cause:
     freed, steps = [*_freed_steps(words.flow, live)], words.flow.steps
     if not freed:
-        step = next((step for step in steps if _has_no_derivative(step, error)), None)
-        return words.cause("raised", "error", "the backward", [], None if step is None else step.place, detail=error)
+        underived = (step for step in steps if _has_no_derivative(step, error))
+        step = next(underived, None) or _find_failed_function(steps, error)
+        place = failed_at if step is None else step.place
+        return words.cause("raised", "error", "the backward", [], place, detail=error)
     operation, first = freed[0]
     operation = name_in_program(operation, None if first == FROM_OUTSIDE else steps[first])
     place = None if first == FROM_OUTSIDE else steps[first].place
@@ -205,6 +216,14 @@ def _explain_freed(flowing: Flowing, live: LiveGraph, words: Namer, error: str) 
         carried, detail = [], "the loss was computed before that backward too"
     detail = f"{detail}; that backward ran {by}" if by else detail
     return words.cause("freed", "error", operation, words.list_names(carried), place, detail=detail)
+
+
+def _find_failed_function(steps: Sequence[Step], error: str) -> Step | None:
+    """Return the last call of the custom Function whose backward returned wrong gradients, as an error says."""
+    named = _RETURNED.search(error)
+    inside = (step for step in reversed(steps) if named is not None and step.inside is not None)
+    ran = (replace_by_function_call(step) for step in inside)
+    return next((step for step in ran if named is not None and f"{step.called}Backward" == named[1]), None)
 
 
 def _has_no_derivative(step: Step, error: str) -> bool:

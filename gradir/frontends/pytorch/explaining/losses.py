@@ -26,6 +26,8 @@ from gradir.ir.memo import group_by_key
 from gradir.ir.text import pluralize
 from gradir.vocabulary.patterns import EXCUSING, LOST, OTHER_MODEL
 
+# Statuses of parameters without a gradient.
+WITHOUT: Final = frozenset({"cut", "frozen", "unreached", "unused"})
 # The profiler label of every torch optimizer's step starts so.
 _STEP: Final = "Optimizer.step#"
 _SCALING: Final = frozenset({"clamp", "clamp_max", "clamp_min", "div", "mul"})
@@ -105,7 +107,9 @@ class Losses:
         self._hidden = self._find_hidden()
         self.left = set(flowing.members(*(leaving.leaves for leaving in flowing.exits.values())))
         self._put = set(flowing.members(*flowing.puttings.values()))
-        used = self.leaves | {id(outside.tensor()) for outside in self.flow.outside}
+        # The loss does not use a weight that a program only copies into a larger one.
+        read = (entry for at, entry in enumerate(self.flow.outside) if Value(FROM_OUTSIDE, at) in flowing.wanted)
+        used = self.leaves | {id(entry.tensor()) for entry in read}
         self.stale = find_left_over(subject.trained or (), self.module_parameters(), used)
         self.replaced = find_replaced(subject.trained or (), self.module_parameters(), self.stale)
         new = [subject.tensors[name] for name in self.replaced]
@@ -160,6 +164,17 @@ class Losses:
         lacking = (name for name in names if self.statuses[name] == "cut")
         return "error" if any(self.subject.live is None or self.is_trained(name) for name in lacking) else "info"
 
+    def moves_nothing(self) -> bool:
+        """Return whether no parameter of the optimizer, or without one, of the model, gets a gradient."""
+        if self.given is None:
+            # A loss without a graph has another cause.
+            statuses = [self.statuses[name] for name in self.statuses if name in self.subject.owned]
+            return self.subject.live is not None and bool(statuses) and {"frozen", "unused"}.issuperset(statuses)
+        trained = [name for name in self.statuses if self.is_trained(name)]
+        inside = {name for name in self.names_that_are("unreached") if self.flowing.may_be_inside(self.values[name])}
+        are_idle = all(self.statuses[name] in {*WITHOUT, "zero"} and name not in inside for name in trained)
+        return bool(self.given) and are_idle and not self.unnamed.may_move()
+
     def names_that_are(self, status: str) -> list[str]:
         """Return the names of a status."""
         return [name for name, given in self.statuses.items() if given == status]
@@ -199,8 +214,8 @@ class Losses:
         kind = kind_of_cut(stops[0].kind, stops, is_lost=bool(lost) and not is_lost_elsewhere)
         if is_target or is_lost_elsewhere:
             level = "info"
-        if level == "info" and not is_own and self.unnamed.lacks_any(map(self.flow.tensor_of, cut)):
-            level = "error"
+        if level == "info" and self._cuts_unnamed(cut) and (not is_own or self.moves_nothing()):
+            level, kind = "error", kind_of_cut(kind, stops, is_lost=True)
         if not pattern and level == "info" and lost:
             pattern = "other optimizer"
         if self.subject.live is None and cut and not is_own:
@@ -217,7 +232,7 @@ class Losses:
         names = list(self.words.names_of(cut))
         if level == "error" and pattern in LOST:
             names = [name for name in names if self.statuses[name] == "cut"]
-        shown = names or [self.flow.variables[leaf] for leaf in cut if leaf in self.flow.variables]
+        shown = names or self._variables_of(cut)
         detail = self._describe_foreign(cut) if self.subject.owned and not shown else ""
         if level == "info":
             pattern = OTHER_MODEL if detail else pattern
@@ -226,6 +241,12 @@ class Losses:
             detail += ", and this optimizer has"
         op, place = operation_of(stops), stops[0].place
         self.tell(kind, level, op, dict.fromkeys(shown), place, detail=detail, pattern=pattern)
+
+    def _variables_of(self, leaves: Iterable[Value]) -> list[str]:
+        return [self.flow.variables[leaf] for leaf in leaves if leaf in self.flow.variables]
+
+    def _cuts_unnamed(self, leaves: Iterable[Value]) -> bool:
+        return self.unnamed.lacks_any(map(self.flow.tensor_of, leaves))
 
     def _describe_foreign(self, leaves: Iterable[Value]) -> str:
         foreign = find_foreign(self.flow, self.subject.aside, leaves)
@@ -284,6 +305,8 @@ class Losses:
             found = self.words.names_of(leaf for leaf in self.flowing.members(leaves) if leaf not in reported)
             names = [name for name in found if self.statuses[name] == "cut"]
             self._tell_by_level("put", called_as, names, place)
+            if not names and self._cuts_unnamed(members := self.flowing.members(leaves)) and self.moves_nothing():
+                self.tell("put", "error", called_as, self._variables_of(members), place)
 
     def tell_what_is_no_leaf(self) -> None:
         """Add the named tensors that are computed from others."""

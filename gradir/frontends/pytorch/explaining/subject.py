@@ -88,7 +88,7 @@ def find_replaced(
         or (has_shapes and keys[0] not in new and _without(given, old) == _without(keys, new))
         for keys in (list(dict.fromkeys(map(id, tensors))) for tensors in models)
     )
-    if not (is_model or (has_shapes and len(stale) == len(new))):
+    if not (is_model or ((has_shapes or has_ranks) and len(stale) == len(new))):
         return []
     return [name for name, tensor in parameters.items() if id(tensor) in new]
 
