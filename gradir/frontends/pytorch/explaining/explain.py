@@ -93,9 +93,17 @@ class Search(Losses):
         is_alarm = nothing_learns or (is_alarm and self.given is not None)
         detail = "the loss depends on nothing that requires grad" if nothing_learns else ""
         names = [name for name in own if self.values[name] in self.flowing.wanted]
+        levels: tuple[Level, Level] = "error", "info"
         trained = [name for name in names if is_alarm and (nothing_learns or self.is_trained(name))]
-        self.tell_of("frozen", "error", trained, detail=detail)
-        self.tell_of("frozen", "info", [name for name in names if name not in trained])
+        others = [name for name in names if name not in trained]
+        for level, told in zip(levels, (trained, others), strict=True):
+            for place, group in group_by_key((self._freezing_place(name), name) for name in told).items():
+                self.tell("frozen", level, "", group, place, detail=detail if level == "error" else "")
+
+    def _freezing_place(self, name: str) -> Place | None:
+        tensor = self.subject.tensors[name]
+        frozen, place = self.flow.freezings.get(id(tensor), (None, None))
+        return place if frozen is not None and frozen() is tensor else None
 
     def tell_no_graph(self) -> None:
         """Report the line that made a loss without a graph, if no other error explains it."""

@@ -13,7 +13,7 @@ from gradir.explanations.model import Cause, Level
 from gradir.frontends.pytorch.explaining.cuts import Flowing, Stop
 from gradir.frontends.pytorch.explaining.graph_cuts import kind_of_cut, operation_of
 from gradir.frontends.pytorch.explaining.intended_cuts import IntendedCuts, cut_by_program, is_own_of_torch
-from gradir.frontends.pytorch.explaining.misuse import Unnamed, find_in_living_optimizers
+from gradir.frontends.pytorch.explaining.misuse import Unnamed, find_in_living_optimizers, has_twin
 from gradir.frontends.pytorch.explaining.naming import Namer, list_first
 from gradir.frontends.pytorch.explaining.step_kinds import EXPLICIT, is_in_checkpoint
 from gradir.frontends.pytorch.explaining.subject import Subject, find_foreign, find_left_over, find_replaced
@@ -160,9 +160,8 @@ class Losses:
 
     def level_of(self, names: Iterable[str]) -> Level:
         """Return the level of a cut of these names."""
-        # Without a graph, backward() raises an error, no matter which parameters the optimizer has.
         lacking = (name for name in names if self.statuses[name] == "cut")
-        return "error" if any(self.subject.live is None or self.is_trained(name) for name in lacking) else "info"
+        return "error" if any(self._lacks_graph or self.is_trained(name) for name in lacking) else "info"
 
     def moves_nothing(self) -> bool:
         """Return whether no parameter of the optimizer, or without one, of the model, gets a gradient."""
@@ -206,7 +205,8 @@ class Losses:
         names = list(self.words.names_of(cut))
         level = self.level_of(names)
         # The parameters in the optimizer should learn, no matter which pattern they match.
-        if pattern in EXCUSING and (self.given is None or intended.are_moved(cut) or self._has_only(cut)):
+        is_intended = pattern in EXCUSING and (self.given is None or intended.are_moved(cut))
+        if is_intended or ((pattern in EXCUSING or self._has_twin) and self._has_only(cut)):
             level = "info"
         lost = [name for name in names if self.statuses[name] == "cut"]
         # Copying a teacher takes no gradient from leaves that the program cuts elsewhere.
@@ -218,7 +218,7 @@ class Losses:
             level, kind = "error", kind_of_cut(kind, stops, is_lost=True)
         if not pattern and level == "info" and lost:
             pattern = "other optimizer"
-        if self.subject.live is None and cut and not is_own:
+        if self._lacks_graph and cut and not is_own:
             # The captured tensors have no graph, whether or not the lost tensor has a name.
             level, pattern = "error", "" if pattern in EXCUSING else pattern
         if level == "info" and not names and self._living.isdisjoint(cut):
@@ -261,6 +261,16 @@ class Losses:
     def _living(self) -> set[Value]:
         living = self.flow.living_values()
         return living | {self.flowing.root(value) for value in living}
+
+    @cached_property
+    def _lacks_graph(self) -> bool:
+        """Whether backward() raises an error because of cuts, no matter which parameters the optimizer has."""
+        frozen = (name for name in self.names_that_are("frozen") if self.values[name] in self.flowing.wanted)
+        return self.subject.live is None and (self.given is None or not any(map(self.is_trained, frozen)))
+
+    @cached_property
+    def _has_twin(self) -> bool:
+        return bool(self.given) and has_twin(self.given or set())
 
     def _has_only(self, leaves: Collection[Value]) -> bool:
         """Return whether the optimizer has only these leaves, and no optimizer has the parameters with a gradient."""

@@ -226,11 +226,18 @@ class Unnamed:
 def find_in_living_optimizers(tensors: Mapping[str, torch.Tensor]) -> set[str]:
     """Return the names of the tensors that any living optimizer has, such as the second one of a GAN."""
     names = {id(tensor): name for name, tensor in tensors.items()}
-    groups = (
-        fields_of(entry).get("param_groups") or () for entry in (find_instances(torch.optim.Optimizer) if names else ())
-    )
-    keys = (id(tensor) for several in groups for group in several for tensor in group["params"])
-    return {names[key] for key in keys if key in names}
+    return {names[key] for keys in (_keys_of_optimizers() if names else ()) for key in keys if key in names}
+
+
+def has_twin(tensors: Set[int]) -> bool:
+    """Return whether two living optimizers have just these tensors, by id(), as after a copied line."""
+    return sum(keys == tensors for keys in _keys_of_optimizers()) > 1
+
+
+def _keys_of_optimizers() -> Iterator[set[int]]:
+    for optimizer in find_instances(torch.optim.Optimizer):
+        groups = fields_of(optimizer).get("param_groups") or ()
+        yield {id(tensor) for group in groups for tensor in group["params"]}
 
 
 def find_forgotten(flow: Flow, flowing: Flowing, model: Mapping[str, Value], lacking: Collection[str]) -> Sequence[str]:

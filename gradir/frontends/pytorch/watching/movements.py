@@ -30,6 +30,8 @@ _AT_ZERO: Final = 20
 _MOST_STEPS: Final = 0.75
 # A gradient below this fraction of the largest one has vanished.
 _VANISHED: Final = 1e-6
+# The program sets parameters back if no more than this part of a step remains.
+_TAKEN_BACK: Final = 0.01
 
 
 class _Unchanged(NamedTuple):
@@ -57,6 +59,7 @@ class _History:
         # The number of backward passes since the last step whose gradients were cleared, and the place of that.
         self.dropped: tuple[int, Place | None] = 0, None
         self.before_step: torch.Tensor | None = None
+        self.update = 0.0
 
 
 class Movements:
@@ -102,10 +105,12 @@ class Movements:
             self._history_of(optimizer).stamp = _stamp_gradient(optimizer)
 
     def on_step_begin(self, optimizer: Optimizer, numbers: torch.Tensor | None) -> None:
-        """Count the steps that begin with the same sampled ``numbers``."""
+        """Count the steps after which the program sets the sampled ``numbers`` back."""
         history = self._history_of(optimizer)
         before, history.before_step = history.before_step, numbers
-        is_same = before is not None and numbers is not None and torch.equal(before, numbers)
+        is_same = False
+        if before is not None and numbers is not None and before.shape == numbers.shape:
+            is_same = float((numbers - before).norm()) <= _TAKEN_BACK * history.update
         history.undone = history.undone + 1 if is_same else 0
         if history.undone == _LEAST:
             self._optimizers.follow_writes(parameters_of(optimizer))
@@ -122,6 +127,7 @@ class Movements:
         owned = self._parameters.names
         names = tuple(name for name, (tensor, movement) in moved.items() if movement.moved and id(tensor) in owned)
         history.undone = history.undone if names else 0
+        history.update = math.hypot(*(movement.update for _, movement in moved.values()))
         if history.undone == _UNCHANGED:
             place = self._optimizers.writing_place or self._optimizers.place_of(optimizer)
             yield add_place(Cause("undone", "error", names=names), place)
