@@ -292,7 +292,8 @@ class Judge:
         is_compiled = index != FROM_OUTSIDE and isinstance(self._flow.steps[index].func, CompiledPart)
         # Torch gives compiled code zeros for what it computes and nothing takes.
         is_left_out = is_compiled and not self._recorded.flowing.wanted.issuperset(self._flow.values_of_step(index))
-        return "opaque" if is_left_out else self._zeros.kind(self._origin(fn))
+        kind = "opaque" if is_left_out else self._zeros.kind(self._origin(fn))
+        return "saturated" if kind == "zero" and traps.is_saturated(fn) else kind
 
     def _make_finding(self, kind: str, fn: GradFn | None, *, lasts: bool = True, detail: str = "") -> Finding:
         if fn is None:

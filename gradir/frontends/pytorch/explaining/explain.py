@@ -21,9 +21,11 @@ from gradir.frontends.pytorch.explaining.magnitudes import measure_grad_fields
 from gradir.frontends.pytorch.explaining.naming import describe_terms, explain_unused, list_first, operation_name
 from gradir.frontends.pytorch.private import ACCUMULATOR, DDP_SINK
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
+from gradir.frontends.pytorch.reading.reach import class_of
 from gradir.frontends.pytorch.reading.tensors import storage_of
 from gradir.frontends.pytorch.recording.places import Place, Places
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Value, plain_name
+from gradir.frontends.walks import find_reachable
 from gradir.ir.memo import group_by_key
 from gradir.spec import describe_error
 
@@ -200,6 +202,7 @@ class Search(Losses):
             self.causes.extend(failures.explain_backward(self.flowing, live, self.words, failure, self._failed_at))
         elif gradients is not None and live is not None:
             self._tell_values(live, gradients, arrivals)
+            self._tell_deaf_functions(live)
             examined = replace(examined, overwritten=self._tell_overwritten(live))
         elif self.flowing.is_whole:
             # A function that joins all outputs of a model keeps unused leaves in the graph.
@@ -332,6 +335,18 @@ class Search(Losses):
         lost = None if any(cause.level == "error" for cause in self.causes) else judge.explain_loss()
         if lost is not None:
             self.tell(lost.kind, "error", lost.op, (), lost.place, detail=lost.detail)
+
+    def _tell_deaf_functions(self, live: LiveGraph) -> None:
+        """Report custom Functions that do not use the gradient that they get."""
+        for fn in misuse.find_deaf_functions(live):
+            reached = find_reachable([fn], lambda each: [below for below, _ in each.next_functions if below])
+            leaves = {id(each.variable) for each in reached if type(each).__name__ == ACCUMULATOR}
+            names = [name for name in self.names_that_are("reached") if id(self.subject.tensors[name]) in leaves]
+            step = failures.find_function_call(self.flow.steps, name := class_of(fn).__name__)
+            if names:
+                self.statuses.update(dict.fromkeys(names, "wrong"))
+                level: Level = "error" if any(map(self.is_trained, names)) else "info"
+                self.tell("ignores_gradient", level, name, names, None if step is None else step.place)
 
     def _tell_overwritten(self, live: LiveGraph) -> bool:
         """Report saved tensors that were overwritten unnoticed, and return whether gradir could look for them."""

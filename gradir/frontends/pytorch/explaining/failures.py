@@ -32,7 +32,7 @@ from gradir.ir.memo import group_by_key
 
 # The number of later writes that an error names besides the first.
 _MOST_LATER: Final = 3
-_RETURNED: Final = re.compile(r"[Ff]unction '?(\w+?)'? returned ")
+_RETURNED: Final = re.compile(r"[Ff]unction '?(\w+?)Backward'? returned ")
 
 
 class Write(NamedTuple):
@@ -194,7 +194,8 @@ def _explain_freed(flowing: Flowing, live: LiveGraph, words: Namer, error: str, 
     freed, steps = [*_freed_steps(words.flow, live)], words.flow.steps
     if not freed:
         underived = (step for step in steps if _has_no_derivative(step, error))
-        step = next(underived, None) or _find_failed_function(steps, error)
+        returned = _RETURNED.search(error)
+        step = next(underived, None) or (find_function_call(steps, returned[1]) if returned else None)
         place = failed_at if step is None else step.place
         return words.cause("raised", "error", "the backward", [], place, detail=error)
     operation, first = freed[0]
@@ -218,12 +219,10 @@ def _explain_freed(flowing: Flowing, live: LiveGraph, words: Namer, error: str, 
     return words.cause("freed", "error", operation, words.list_names(carried), place, detail=detail)
 
 
-def _find_failed_function(steps: Sequence[Step], error: str) -> Step | None:
-    """Return the last call of the custom Function whose backward returned wrong gradients, as an error says."""
-    named = _RETURNED.search(error)
-    inside = (step for step in reversed(steps) if named is not None and step.inside is not None)
-    ran = (replace_by_function_call(step) for step in inside)
-    return next((step for step in ran if named is not None and f"{step.called}Backward" == named[1]), None)
+def find_function_call(steps: Sequence[Step], name: str) -> Step | None:
+    """Return the last call of a custom Function of this name that ran any operation."""
+    ran = (replace_by_function_call(step) for step in reversed(steps) if step.inside is not None)
+    return next((step for step in ran if step.called == name), None)
 
 
 def _has_no_derivative(step: Step, error: str) -> bool:

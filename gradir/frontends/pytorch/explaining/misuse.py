@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import dis
+import inspect
+import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from itertools import islice
-from typing import Final, NamedTuple
+from types import CodeType
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import nn
+from torch.autograd.function import FunctionCtx
 
 from gradir.frontends.pytorch.explaining.cuts import Flowing
 from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients
 from gradir.frontends.pytorch.explaining.subject import Subject, is_master_copy
 from gradir.frontends.pytorch.private import fields_of
+from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.members import iter_named_parameters
-from gradir.frontends.pytorch.reading.reach import find_instances, is_reentrant_checkpoint
+from gradir.frontends.pytorch.reading.reach import (
+    class_of,
+    find_instances,
+    is_reentrant_checkpoint,
+    is_torch_module,
+)
+from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.steps import SHOWING, Read, Step, Value, plain_name
 from gradir.frontends.pytorch.recording.timelines import Frame, calls_from
@@ -178,6 +190,26 @@ def find_ddp_unused(error: BaseException, parameters: Mapping[str, torch.Tensor]
     names = [*{id(tensor): name for name, tensor in parameters.items() if tensor.requires_grad}.values()]
     indices = map(int, found[1].split()) if found else ()
     return [names[index] for index in indices if index < len(names)]
+
+
+def find_deaf_functions(live: LiveGraph) -> Iterator[GradFn]:
+    """Yield the custom Functions of several numbers whose backward never reads the gradient that it gets."""
+    for fn, node_id in live.grad_fns.items():
+        # The gradient of a loss is 1, and a Function of torch may be compiled.
+        kind: Any = class_of(fn)
+        sizes = [math.prod(output.shape or (1,)) for output in live.graph.nodes[node_id].outputs]
+        if isinstance(fn, FunctionCtx) and max(sizes, default=1) != 1 and not is_torch_module(kind.__module__):
+            code = getattr(inspect.unwrap(kind.backward), "__code__", None)
+            if code is not None and _is_deaf(code):
+                yield fn
+
+
+def _is_deaf(code: CodeType) -> bool:
+    given = {*code.co_varnames[1 : code.co_argcount]}
+    loaded = (each.argval for each in dis.get_instructions(code) if each.opname.startswith("LOAD_FAST"))
+    read = {name for names in loaded for name in (names if isinstance(names, tuple) else (names,))}
+    takes_all = bool(code.co_flags & inspect.CO_VARARGS)
+    return bool(given) and not takes_all and given.isdisjoint(read) and given.isdisjoint(code.co_cellvars)
 
 
 _SCALING: Final = frozenset({"div", "mean", "mul", "squeeze", "sum", "to_copy", "unsqueeze", "view"})
