@@ -142,6 +142,24 @@ def test_an_error_of_the_backward_of_a_function_has_a_line(kind: type[Square], a
     assert cause.text.startswith(f"the backward raised: {type(raised.value).__name__}: ")
 
 
+def written_after_a_function(m: nn.Module) -> torch.Tensor:
+    hidden = m(X)
+    total = Square.apply(hidden).sum()
+    hidden += 1  # HERE
+    return total + hidden.sum()
+
+
+def test_a_write_to_what_a_custom_function_saved_is_named() -> None:
+    model = nn.Linear(3, 2)
+    with gradir.record(model, flow=True) as rec:
+        loss = written_after_a_function(model)
+    (cause,) = rec.explain(loss).causes
+    assert (cause.kind, cause.op) == ("inplace", "add_")
+    assert cause.source is not None
+    assert cause.source.line == find_marked_line(written_after_a_function)
+    assert cause.detail.startswith("Square at ")
+
+
 def floored(m: nn.Module) -> torch.Tensor:
     hidden = m(X)
     return (hidden // 2).sum()  # HERE

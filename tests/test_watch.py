@@ -271,6 +271,35 @@ def test_steps_that_a_program_takes_back_are_reported_at_its_line(back: str, sha
     assert [(each["kind"], each["source"]["line"]) for each in errors(watched("train.py")[1])] == found
 
 
+NEVER_GRADED = """\
+import copy
+import torch
+from torch import nn
+torch.manual_seed(0)
+class Own(torch.optim.Optimizer):
+    def step(self):
+        pass
+net = nn.Linear(4, 1)
+opt = {made}
+for step in range(10):
+    copied = copy.deepcopy(net)
+    inner = torch.optim.SGD(copied.parameters(), 0.1)
+    copied(torch.randn(8, 4)).square().mean().backward()
+    inner.step()
+    opt.step()
+"""
+
+
+def test_an_optimizer_that_never_finds_a_gradient_moves_nothing() -> None:
+    for made, found in (
+        ("torch.optim.SGD(net.parameters(), 0.1)", [("moves_nothing", 9)]),
+        # The optimizer of a program or a library may need no gradient.
+        ("Own(net.parameters(), {})", []),
+    ):
+        Path("train.py").write_text(NEVER_GRADED.format(made=made))
+        assert [(each["kind"], each["source"]["line"]) for each in errors(watched("train.py")[1])] == found
+
+
 @pytest.mark.parametrize(("sizes", "kind"), [(range(9), "exploding_gradient"), (range(8, -1, -1), "vanishing")])
 def test_norms_are_far_apart_for_many_steps(sizes: range, kind: str) -> None:
     from gradir.frontends.pytorch.watching.movements import compare_norms

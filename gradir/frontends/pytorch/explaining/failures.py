@@ -19,10 +19,11 @@ from gradir.frontends.pytorch.explaining.step_kinds import (
     find_updated_leaves,
     replace_by_function_call,
 )
-from gradir.frontends.pytorch.private import Operator, schema_of
+from gradir.frontends.pytorch.private import Operator, schema_of, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.saved import read_saved_tensor
 from gradir.frontends.pytorch.reading.tensors import storage_of
+from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Exit, Step, Value
@@ -49,17 +50,25 @@ def find_stale_writes(flow: Flow, live: LiveGraph) -> list[Write]:
     found: dict[At, Write] = {}
     writes = _Writes(flow)
     for fn, node_id in live.grad_fns.items():
-        for slot in live.graph.nodes[node_id].saved:
-            saver = flow.maker_of(fn)
-            later = writes.find_after(saver, read_saved_tensor(fn, slot.slot), slot) if slot.state == "stale" else {}
+        for slot in (slot for slot in live.graph.nodes[node_id].saved if slot.state == "stale"):
+            saved = read_saved_tensor(fn, slot.slot)
+            found_by = ((saver, writes.find_after(saver, saved, slot)) for saver in _find_savers(flow, fn))
+            saver, later = next((each for each in found_by if each[1]), (FROM_OUTSIDE, {}))
             if later:
                 (first, write_step), *others = later.items()
                 write = found.setdefault(first, Write(write_step, [step for _, step in others], {}, {}))
                 if saver != FROM_OUTSIDE:
-                    step = flow.steps[saver]
+                    step = replace_by_function_call(flow.steps[saver])
                     write.savers.setdefault((step.called, step.place), step)
                     write.values.update(dict.fromkeys(writes.find_values(saver, write.step)))
     return list(found.values())
+
+
+def _find_savers(flow: Flow, fn: GradFn) -> list[int]:
+    """Return the step that made a function, or the steps inside a custom Function, newest first."""
+    made, number = flow.maker_of(fn), sequence_number(fn) + 1
+    inside = (at for at, step in enumerate(flow.steps) if step.inside is not None and step.number == number)
+    return [made] if made != FROM_OUTSIDE else [*inside][::-1] or [made]
 
 
 class _Writes:

@@ -152,6 +152,10 @@ class Movements:
             # If another optimizer steps, this one may be for later, unless the program clears its gradients.
             if not origin.steps and (not self._steps or origin.cleared >= _UNCHANGED):
                 yield add_place(Cause("never_stepped", "error", origin.name, detail=detail), origin.place)
+        for origin in self._optimizers.origins:
+            if origin.steps >= _UNCHANGED and not origin.is_graded:
+                detail = f"in {pluralize(origin.steps, 'step')} of {origin.name}"
+                yield add_place(Cause("moves_nothing", "error", detail=detail), origin.place)
         for optimizer in self._optimizers.alive:
             history = self._history_of(optimizer)
             if history.at_zero >= max(_AT_ZERO, _MOST_STEPS * history.steps) and history.moved:

@@ -42,6 +42,8 @@ class Origin:
     def __init__(self, name: str, place: Place | None) -> None:
         self.name, self.place = name, place
         self.steps = self.cleared = 0
+        # An optimizer of another library may have its own gradients.
+        self.is_graded = False
 
 
 _ASSUMED: Final = Origin("", None)
@@ -163,6 +165,10 @@ class Optimizers(Patches):
         if all(each is not optimizer for each in self.alive):
             self.add(optimizer)
         self._running.append(optimizer)
+        if (origin := self._optimizers.by_object.get(optimizer)) is not None and not origin.is_graded:
+            tensors = (each for group in optimizer.param_groups for each in group["params"])
+            is_own = type(optimizer).__module__.startswith("torch.optim.")
+            origin.is_graded = not is_own or any(each.grad is not None for each in tensors)
         self._began(optimizer)
         self._paused.close()
         if not any(map(callable, (*args, *kwargs.values()))):
