@@ -21,7 +21,6 @@ from gradir.frontends.pytorch.explaining.magnitudes import measure_grad_fields
 from gradir.frontends.pytorch.explaining.naming import describe_terms, explain_unused, list_first, operation_name
 from gradir.frontends.pytorch.private import ACCUMULATOR, DDP_SINK
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
-from gradir.frontends.pytorch.reading.reach import class_of
 from gradir.frontends.pytorch.reading.tensors import storage_of
 from gradir.frontends.pytorch.recording.places import Place, Places
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Value, plain_name
@@ -40,7 +39,7 @@ _SMALL: Final = 20_000
 class Search(Losses):
     """Explains a recorded forward, and compares the parameters that get a gradient with those that are trained."""
 
-    # The line of the program's own code, such as a custom Function's, at which the backward raised.
+    # The line of the program's own code at which the backward raised.
     _failed_at: Place | None = None
 
     def tell_idle(self) -> None:
@@ -95,12 +94,12 @@ class Search(Losses):
         is_alarm = nothing_learns or (is_alarm and self.given is not None)
         detail = "the loss depends on nothing that requires grad" if nothing_learns else ""
         names = [name for name in own if self.values[name] in self.flowing.wanted]
-        levels: tuple[Level, Level] = "error", "info"
         trained = [name for name in names if is_alarm and (nothing_learns or self.is_trained(name))]
-        others = [name for name in names if name not in trained]
-        for level, told in zip(levels, (trained, others), strict=True):
-            for place, group in group_by_key((self._freezing_place(name), name) for name in told).items():
-                self.tell("frozen", level, "", group, place, detail=detail if level == "error" else "")
+        order = [*trained, *(name for name in names if name not in trained)]
+        for (is_error, place), group in group_by_key(
+            ((name in trained, self._freezing_place(name)), name) for name in order
+        ).items():
+            self.tell("frozen", "error" if is_error else "info", "", group, place, detail=detail if is_error else "")
 
     def _freezing_place(self, name: str) -> Place | None:
         tensor = self.subject.tensors[name]
@@ -337,16 +336,15 @@ class Search(Losses):
             self.tell(lost.kind, "error", lost.op, (), lost.place, detail=lost.detail)
 
     def _tell_deaf_functions(self, live: LiveGraph) -> None:
-        """Report custom Functions that do not use the gradient that they get."""
-        for fn in misuse.find_deaf_functions(live):
-            reached = find_reachable([fn], lambda each: [below for below, _ in each.next_functions if below])
-            leaves = {id(each.variable) for each in reached if type(each).__name__ == ACCUMULATOR}
+        for kind, fns in misuse.find_deaf_functions(live).items():
+            reached = find_reachable(fns, lambda fn: [below for below, _ in fn.next_functions if below])
+            leaves = {id(fn.variable) for fn in reached if type(fn).__name__ == ACCUMULATOR}
             names = [name for name in self.names_that_are("reached") if id(self.subject.tensors[name]) in leaves]
-            step = failures.find_function_call(self.flow.steps, name := class_of(fn).__name__)
+            step = failures.find_function_call(self.flow.steps, kind.__name__)
+            self.statuses.update(dict.fromkeys(names, "wrong"))
+            level: Level = "error" if any(map(self.is_trained, names)) else "info"
             if names:
-                self.statuses.update(dict.fromkeys(names, "wrong"))
-                level: Level = "error" if any(map(self.is_trained, names)) else "info"
-                self.tell("ignores_gradient", level, name, names, None if step is None else step.place)
+                self.tell("ignores_gradient", level, kind.__name__, names, None if step is None else step.place)
 
     def _tell_overwritten(self, live: LiveGraph) -> bool:
         """Report saved tensors that were overwritten unnoticed, and return whether gradir could look for them."""

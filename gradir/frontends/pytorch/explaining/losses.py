@@ -206,7 +206,7 @@ class Losses:
         level = self.level_of(names)
         # The parameters in the optimizer should learn, no matter which pattern they match.
         is_intended = pattern in EXCUSING and (self.given is None or intended.are_moved(cut))
-        if is_intended or ((pattern in EXCUSING or self._has_twin) and self._has_only(cut)):
+        if is_intended or self._has_only(cut, is_excused=pattern in EXCUSING):
             level = "info"
         lost = [name for name in names if self.statuses[name] == "cut"]
         # Copying a teacher takes no gradient from leaves that the program cuts elsewhere.
@@ -264,18 +264,17 @@ class Losses:
 
     @cached_property
     def _lacks_graph(self) -> bool:
-        """Whether backward() raises an error because of cuts, no matter which parameters the optimizer has."""
+        """Whether backward() raises an error because of cuts."""
         frozen = (name for name in self.names_that_are("frozen") if self.values[name] in self.flowing.wanted)
         return self.subject.live is None and (self.given is None or not any(map(self.is_trained, frozen)))
 
-    @cached_property
-    def _has_twin(self) -> bool:
-        return bool(self.given) and has_twin(self.given or set())
-
-    def _has_only(self, leaves: Collection[Value]) -> bool:
+    def _has_only(self, leaves: Collection[Value], *, is_excused: bool) -> bool:
         """Return whether the optimizer has only these leaves, and no optimizer has the parameters with a gradient."""
         tensors = map(self.flow.tensor_of, leaves)
         if self.given is None or not self.given <= {id(tensor) for tensor in tensors}:
+            return False
+        # A program that made two optimizers of one model forgot the other model.
+        if not is_excused and not has_twin(self.given):
             return False
         others = {name: tensor for name, tensor in self.module_parameters().items() if self.statuses[name] == "reached"}
         self.swapped = [*others] if others and not find_in_living_optimizers(others) else []

@@ -8,7 +8,6 @@ import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from itertools import islice
-from types import CodeType
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -32,6 +31,8 @@ from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.steps import SHOWING, Read, Step, Value, plain_name
 from gradir.frontends.pytorch.recording.timelines import Frame, calls_from
 from gradir.frontends.walks import follow
+from gradir.ir import Node
+from gradir.ir.memo import group_by_key
 
 _COMPARING: Final = frozenset({"huber_loss", "l1_loss", "mse_loss", "smooth_l1_loss"})
 _SOFTMAX: Final = frozenset({"safe_softmax", "softmax"})
@@ -192,24 +193,25 @@ def find_ddp_unused(error: BaseException, parameters: Mapping[str, torch.Tensor]
     return [names[index] for index in indices if index < len(names)]
 
 
-def find_deaf_functions(live: LiveGraph) -> Iterator[GradFn]:
-    """Yield the custom Functions of several numbers whose backward never reads the gradient that it gets."""
-    for fn, node_id in live.grad_fns.items():
-        # The gradient of a loss is 1, and a Function of torch may be compiled.
-        kind: Any = class_of(fn)
-        sizes = [math.prod(output.shape or (1,)) for output in live.graph.nodes[node_id].outputs]
-        if isinstance(fn, FunctionCtx) and max(sizes, default=1) != 1 and not is_torch_module(kind.__module__):
-            code = getattr(inspect.unwrap(kind.backward), "__code__", None)
-            if code is not None and _is_deaf(code):
-                yield fn
+def find_deaf_functions(live: LiveGraph) -> Mapping[Any, Sequence[GradFn]]:
+    """Return by class the custom Functions of several numbers whose backward never reads its gradient."""
+    # The gradient of a loss, which is one number, is 1.
+    several = (fn for fn, node_id in live.grad_fns.items() if _has_several(live.graph.nodes[node_id]))
+    groups = group_by_key((class_of(fn), fn) for fn in several if isinstance(fn, FunctionCtx))
+    return {kind: fns for kind, fns in groups.items() if not is_torch_module(kind.__module__) and _is_deaf(kind)}
 
 
-def _is_deaf(code: CodeType) -> bool:
-    given = {*code.co_varnames[1 : code.co_argcount]}
-    loaded = (each.argval for each in dis.get_instructions(code) if each.opname.startswith("LOAD_FAST"))
+def _has_several(node: Node) -> bool:
+    return any(math.prod(output.shape or (1,)) != 1 for output in node.outputs)
+
+
+def _is_deaf(kind: Any) -> bool:
+    code = getattr(inspect.unwrap(kind.backward), "__code__", None)
+    if code is None or code.co_argcount < 2 or code.co_flags & inspect.CO_VARARGS:
+        return False
+    loaded = (each.argval for each in dis.get_instructions(code) if "LOAD_FAST" in each.opname)
     read = {name for names in loaded for name in (names if isinstance(names, tuple) else (names,))}
-    takes_all = bool(code.co_flags & inspect.CO_VARARGS)
-    return bool(given) and not takes_all and given.isdisjoint(read) and given.isdisjoint(code.co_cellvars)
+    return read.union(code.co_cellvars).isdisjoint(code.co_varnames[1 : code.co_argcount])
 
 
 _SCALING: Final = frozenset({"div", "mean", "mul", "squeeze", "sum", "to_copy", "unsqueeze", "view"})
@@ -262,7 +264,7 @@ def find_in_living_optimizers(tensors: Mapping[str, torch.Tensor]) -> set[str]:
 
 
 def has_twin(tensors: Set[int]) -> bool:
-    """Return whether two living optimizers have just these tensors, by id(), as after a copied line."""
+    """Return whether two living optimizers have just these tensors, by id()."""
     return sum(keys == tensors for keys in _keys_of_optimizers()) > 1
 
 
