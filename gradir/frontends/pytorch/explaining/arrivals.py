@@ -1,4 +1,4 @@
-"""Find the leaves whose gradient is zero or not finite after a backward pass, the function that made it so, and why."""
+"""Find the leaves whose gradient is zero or not finite, and the function at fault."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ class Judge:
         return self._make_finding(kind, at, detail="; ".join(filter(None, [detail, rows])))
 
     def _describe_rows(self, fn: GradFn) -> str:
-        """Return a text with the samples of a batch that a function makes NaN or infinite, unless these are all."""
+        """Return a text with the samples that a function makes NaN or infinite, unless all."""
         rows, count = self._gradients.flow_through(fn).rows
         if not rows or count not in self._batches:
             return ""

@@ -49,7 +49,7 @@ class _Op(NamedTuple):
 
 
 def find_use(place: Place) -> str:
-    """Return the use of the number that an instruction makes, or an empty text if the program may compute with it."""
+    """Return the use of a number, or an empty text if the program may compute with it."""
     ops = list(_operations(place.code))
     made = sum(op.start <= place.instruction for op in ops) - 1
     use, variable = _find_next_use(ops, made)
@@ -182,7 +182,7 @@ _CLASSES: Final = frozenset({"Parameter", "Variable"})
 
 
 def find_leaf_made(computed: Place | None, used: Place | None) -> Place | None:
-    """Return the place that makes a new leaf from the result of ``computed``, or else the place that ``used`` it."""
+    """Return the place that makes a new leaf of a ``computed`` result, or else ``used`` it."""
     if computed is not None:
         calls, line = _leaf_calls(computed.code), _line(computed.code, computed.instruction)
         # The call begins on the same line, as in ``nn.Parameter(a * b)``, or is the next call.

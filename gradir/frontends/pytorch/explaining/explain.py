@@ -225,7 +225,7 @@ class Search(Losses):
         return Explanation(self.statuses, causes, terms, tied, self.gradients, by_node, examined=examined)
 
     def _backward(self, values: bool | None) -> tuple[Gradients | None, str, Examined]:
-        """Run a backward, unless it must not run, and return its gradients, its error, and a record of the attempt."""
+        """Run a backward if allowed, and return its gradients, error, and a record."""
         live = self.subject.live
         if live is None:
             return None, "", Examined()

@@ -1,4 +1,4 @@
-"""Explain errors of a forward pass, and of a backward pass whose saved tensors were changed in place or freed."""
+"""Explain errors of a forward pass, and of a backward pass with changed or freed saved tensors."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class _Writes:
         return {self._owners.get(read.value, read.value) for read in write.inputs_of_kind("inplace")}
 
     def _find_only_written(self, saving: int, slot: Saved) -> Value | None:
-        """Return the owner of the storage that a slot may have saved, if later steps wrote to one such storage only."""
+        """Return the owner of the only later written storage that a slot may have saved."""
         if saving == FROM_OUTSIDE:
             return None
         inputs = [read.value for read in self._flow.steps[saving].inputs]
@@ -186,7 +186,7 @@ def _find_without_graph(flow: Flow, failed: Exit) -> Step | None:
 def explain_backward(
     flowing: Flowing, live: LiveGraph, words: Namer, error: str, failed_at: Place | None
 ) -> Iterator[Cause]:
-    """Explain an error of a backward by saved tensors that were changed in place or freed, or by its line."""
+    """Explain an error of a backward by changed or freed saved tensors, or by its line."""
     writes = find_stale_writes(words.flow, live)
     for write in writes:
         leaves = find_updated_leaves(write.step)
@@ -278,7 +278,7 @@ def _inputs_with_graph(flow: Flow, value: Value) -> list[Value]:
 
 
 def find_carried_over(flow: Flow, ends: Iterable[Value], freed: Collection[int]) -> tuple[list[Value], int] | None:
-    """Return the values from before a backward that the graph of ``ends`` uses, and the first step of that backward."""
+    """Return the values from before a backward that ``ends`` use, and its first step."""
     # The recording may not have the backward that freed the saved tensors of these steps.
     newest = max(freed)
     deriving = (index for index in range(newest + 1, len(flow.steps)) if flow.steps[index].called in DERIVING)

@@ -83,7 +83,7 @@ class Clearings:
         return None if index is None or is_used else self._flow.steps[index]
 
     def _find_zeroing_step(self, gradient: torch.Tensor | None, names: Collection[str]) -> int | None:
-        """Return the last step that wrote to a gradient, if it has one of the names and left only zeros."""
+        """Return the last step that wrote to a gradient, if named so and it left zeros."""
         index = FROM_OUTSIDE if gradient is None else self._last_write(gradient)
         if gradient is None or index <= self._start or bool(read_stored_values(gradient).any()):
             return None
@@ -214,7 +214,7 @@ class Losses:
         kind = kind_of_cut(stops[0].kind, stops, is_lost=bool(lost) and not is_lost_elsewhere)
         if is_target or is_lost_elsewhere:
             level = "info"
-        if level == "info" and self._cuts_unnamed(cut) and (not is_own or self.moves_nothing()):
+        if level == "info" and self.unnamed.lacks_any(cut) and (not is_own or self.moves_nothing()):
             level, kind = "error", kind_of_cut(kind, stops, is_lost=True)
         if not pattern and level == "info" and lost:
             pattern = "other optimizer"
@@ -244,9 +244,6 @@ class Losses:
 
     def _variables_of(self, leaves: Iterable[Value]) -> list[str]:
         return [self.flow.variables[leaf] for leaf in leaves if leaf in self.flow.variables]
-
-    def _cuts_unnamed(self, leaves: Iterable[Value]) -> bool:
-        return self.unnamed.lacks_any(map(self.flow.tensor_of, leaves))
 
     def _describe_foreign(self, leaves: Iterable[Value]) -> str:
         foreign = find_foreign(self.flow, self.subject.aside, leaves)
@@ -296,7 +293,7 @@ class Losses:
                     self.tell("exit", "info", operation, names, place, detail=detail)
 
     def _tell_by_level(self, kind: str, op: str, names: Iterable[str], place: Place | None) -> None:
-        """Add a cause for each level, since a line may cut both a trained model and the model of another optimizer."""
+        """Add a cause for each level, since a line may cut the models of two optimizers."""
         for level, group in group_by_key((self.level_of([name]), name) for name in names).items():
             self.tell(kind, level, op, group, place, pattern="other optimizer" if level == "info" else "")
 
@@ -314,7 +311,7 @@ class Losses:
             found = self.words.names_of(leaf for leaf in self.flowing.members(leaves) if leaf not in reported)
             names = [name for name in found if self.statuses[name] == "cut"]
             self._tell_by_level("put", called_as, names, place)
-            if not names and self._cuts_unnamed(members := self.flowing.members(leaves)) and self.moves_nothing():
+            if not names and self.unnamed.lacks_any(members := self.flowing.members(leaves)) and self.moves_nothing():
                 self.tell("put", "error", called_as, self._variables_of(members), place)
 
     def tell_what_is_no_leaf(self) -> None:

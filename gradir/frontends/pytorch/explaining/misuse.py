@@ -194,7 +194,7 @@ def find_ddp_unused(error: BaseException, parameters: Mapping[str, torch.Tensor]
 
 
 def find_deaf_functions(live: LiveGraph) -> Mapping[Any, Sequence[GradFn]]:
-    """Return by class the custom Functions of several numbers whose backward never reads its gradient."""
+    """Return by class the custom Functions whose backward never reads its gradient."""
     # The gradient of a loss, which is one number, is 1.
     several = (fn for fn, node_id in live.grad_fns.items() if _has_several(live.graph.nodes[node_id]))
     groups = group_by_key((class_of(fn), fn) for fn in several if isinstance(fn, FunctionCtx))
@@ -230,7 +230,7 @@ class Unnamed:
         """With ``is_open``, compiled code may take further tensors."""
         named = set(map(id, subject.tensors.values()))
         self._tensors = {id(tensor): tensor for tensor in subject.trained or () if id(tensor) not in named}
-        self._live = subject.live
+        self._flow, self._live = subject.flow, subject.live
         self._leaves = {} if self._live is None else {id(leaf): leaf for leaf in self._live.leaves.values()}
         self._is_open = is_open
         self._gradients: dict[int, float | str] = {}
@@ -239,8 +239,9 @@ class Unnamed:
         """Record the gradients of a backward pass."""
         self._gradients = {key: gradients.measure_leaf(tensor) for key, tensor in self._tensors.items()}
 
-    def lacks_any(self, tensors: Iterable[torch.Tensor | None]) -> bool:
-        """Return whether the optimizer has one of these tensors unnamed, and it gets no gradient."""
+    def lacks_any(self, leaves: Iterable[Value]) -> bool:
+        """Return whether the optimizer has one of these leaves unnamed, and it gets no gradient."""
+        tensors = map(self._flow.tensor_of, leaves)
         return any(id(tensor) in self._tensors and id(tensor) not in self._leaves for tensor in tensors)
 
     def may_move(self) -> bool:

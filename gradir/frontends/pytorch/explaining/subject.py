@@ -94,7 +94,7 @@ def find_replaced(
 
 
 def _is_in_places(given: Iterable[int], stale: Collection[int], keys: Iterable[int], new: Collection[int]) -> bool:
-    """Return whether a model has new keys at the places of an optimizer's stale ones, and no more of them."""
+    """Return whether a model has its new keys at the places of an optimizer's stale ones."""
     old_runs, new_runs = _split_into_runs(given, stale), _split_into_runs(keys, new)
     return len(old_runs) == len(new_runs) and all(
         before == after if isinstance(before, list) else isinstance(after, int) and before >= after

@@ -1,4 +1,4 @@
-"""Explain with saved tensors why a gradient is infinite, NaN or zero, and find the first function that caused it."""
+"""Explain with saved tensors why a gradient is infinite, NaN or zero."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _find_full_mask(softmax: GradFn) -> GradFn | None:
 
 
 def is_saturated(fn: GradFn) -> bool:
-    """Return whether every result of a softmax is 0 or 1, and no mask below it may have caused that."""
+    """Return whether every result of a softmax is 0 or 1 without a mask."""
     result = read_saved_tensor(fn, "result") if stem(fn) == "Softmax" else None
     below = islice(follow(fn, find_only_input), 1, _MOST_VIEWS)
     maker = next((each for each in below if stem(each) not in _VIEWS), None)
@@ -261,7 +261,7 @@ class NonfiniteOrigins:
         return None if current is fn else current
 
     def explain(self, fn: GradFn) -> tuple[str, str]:
-        """Return the kind of cause of a function that gave NaN or infinity first, and the reason if known."""
+        """Return the cause of the first NaN or infinity, and the reason if known."""
         reason = explain_undefined(fn)
         if reason and reason != ITS_RESULT:
             return "born", reason

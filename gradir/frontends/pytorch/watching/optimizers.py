@@ -156,7 +156,7 @@ class Optimizers(Patches):
         return place if norm is None or float(norm) else None
 
     def find_for_backward(self) -> Sequence[Optimizer]:
-        """Return the optimizers of a backward pass: the one that steps now, or those cleared before it, or all."""
+        """Return the optimizers of a backward pass: that which steps, those cleared, or all."""
         if self._running:
             return [self._running[-1]]
         return [each for each in (ref() for ref in self._cleared) if each is not None] or self.alive

@@ -331,7 +331,7 @@ class Watching(RecordingProgram):
             self._explain_again()
 
     def _explain_again(self) -> bool:
-        """Compute the losses of this step once more to find causes of infinity or NaN; return whether any is known."""
+        """Compute the losses once more to find causes of infinity or NaN; return whether any is known."""
         name_of = partial(self._parameters.name_among, self._optimizers.alive)
         for computed in () if self._is_lost else compute_again(self.tape, name_of):
             how = "found by computing the loss of this step once more"
