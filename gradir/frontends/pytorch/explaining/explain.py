@@ -336,7 +336,7 @@ class Search(Losses):
             self.tell(lost.kind, "error", lost.op, (), lost.place, detail=lost.detail)
 
     def _tell_deaf_functions(self, live: LiveGraph) -> None:
-        for kind, fns in misuse.find_deaf_functions(live).items():
+        for kind, fns in misuse.find_deaf_functions(live, self.gradients_at).items():
             reached = find_reachable(fns, lambda fn: [below for below, _ in fn.next_functions if below])
             leaves = {id(fn.variable) for fn in reached if type(fn).__name__ == ACCUMULATOR}
             names = [name for name in self.names_that_are("reached") if id(self.subject.tensors[name]) in leaves]

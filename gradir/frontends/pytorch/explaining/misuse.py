@@ -193,16 +193,19 @@ def find_ddp_unused(error: BaseException, parameters: Mapping[str, torch.Tensor]
     return [names[index] for index in indices if index < len(names)]
 
 
-def find_deaf_functions(live: LiveGraph) -> Mapping[Any, Sequence[GradFn]]:
-    """Return by class the custom Functions whose backward never reads its gradient."""
-    # The gradient of a loss, which is one number, is 1.
-    several = (fn for fn, node_id in live.grad_fns.items() if _has_several(live.graph.nodes[node_id]))
-    groups = group_by_key((class_of(fn), fn) for fn in several if isinstance(fn, FunctionCtx))
+def find_deaf_functions(live: LiveGraph, norms: Mapping[str, float | str]) -> Mapping[Any, Sequence[GradFn]]:
+    """Return by class the custom Functions whose backward never reads its gradient, which has these norms."""
+    nodes = live.graph.nodes
+    scaled = (fn for fn, key in live.grad_fns.items() if not _is_of_loss(nodes[key], norms.get(key)))
+    groups = group_by_key((class_of(fn), fn) for fn in scaled if isinstance(fn, FunctionCtx))
     return {kind: fns for kind, fns in groups.items() if not is_torch_module(kind.__module__) and _is_deaf(kind)}
 
 
-def _has_several(node: Node) -> bool:
-    return any(math.prod(output.shape or (1,)) != 1 for output in node.outputs)
+def _is_of_loss(node: Node, norm: float | str | None) -> bool:
+    """Return whether the gradient of a node is a number or may consist of ones, as that of the terms of a loss."""
+    shapes = ([each for each in output.shape or () if isinstance(each, int)] for output in node.outputs)
+    size = sum(map(math.prod, shapes))
+    return size <= 1 or (isinstance(norm, float) and math.isclose(norm, math.sqrt(size), rel_tol=1e-4))
 
 
 def _is_deaf(kind: Any) -> bool:
