@@ -271,6 +271,28 @@ def test_steps_that_a_program_takes_back_are_reported_at_its_line(back: str, sha
     assert [(each["kind"], each["source"]["line"]) for each in errors(watched("train.py")[1])] == found
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        # Nothing gives the second model a gradient yet.
+        "    net(x).square().mean().backward(); opt.step(); late.zero_grad(); late.step()\n",
+        # Reptile steps along the difference of two models.
+        "    fast = copy.deepcopy(net); inner = torch.optim.SGD(fast.parameters(), 0.1); inner.zero_grad()\n"
+        "    fast(x).square().mean().backward(); inner.step(); opt.zero_grad()\n"
+        "    for p, f in zip(net.parameters(), fast.parameters()):\n        p.grad = p.data - f.data\n"
+        "    opt.step()\n",
+    ],
+)
+def test_gradients_that_a_program_sets_or_lacks_are_not_called_wiped_or_kept(body: str) -> None:
+    Path("train.py").write_text(
+        "import copy\nimport torch\nfrom torch import nn\ntorch.manual_seed(0)\n"
+        "net, other = nn.Linear(4, 2), nn.Linear(2, 1)\n"
+        "opt, late = torch.optim.SGD(net.parameters(), 0.1), torch.optim.SGD(other.parameters(), 0.1)\n"
+        f"for step in range(8):\n    x = torch.randn(8, 4)\n    opt.zero_grad()\n{body}"
+    )
+    assert errors(watched("train.py")[1]) == []
+
+
 NEVER_GRADED = """\
 import copy
 import torch

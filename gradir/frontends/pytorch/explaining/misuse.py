@@ -202,7 +202,7 @@ def find_deaf_functions(live: LiveGraph, norms: Mapping[str, float | str]) -> Ma
 
 
 def _is_of_loss(node: Node, norm: float | str | None) -> bool:
-    """Return whether the gradient of a node is a number or may consist of ones, as that of the terms of a loss."""
+    """Return whether the gradient of a node is one number or may be ones, as a loss gives."""
     shapes = ([each for each in output.shape or () if isinstance(each, int)] for output in node.outputs)
     size = sum(map(math.prod, shapes))
     return size <= 1 or (isinstance(norm, float) and math.isclose(norm, math.sqrt(size), rel_tol=1e-4))

@@ -170,7 +170,8 @@ class Movements:
 
     def _find_wiped(self, optimizer: Optimizer, history: _History, moved: Moved) -> Iterator[Cause]:
         norms = [each.norm for _, each in moved.values()]
-        is_zero = bool(norms) and not any(norms)
+        # Without a gradient after the backward pass, the program has cleared nothing.
+        is_zero = bool(norms) and not any(norms) and history.stamp is not None
         cleared = self._optimizers.clearing_place(optimizer) if is_zero else None
         place = cleared or (self._optimizers.clipping_place() if is_zero else None)
         history.wiped = history.wiped + 1 if place else 0
@@ -188,7 +189,9 @@ class Movements:
             yield add_place(Cause("cleared", "error", "zero_grad", tuple(moved), detail=detail), place)
 
     def _find_not_zeroed(self, optimizer: Optimizer, history: _History) -> Iterator[Cause]:
-        history.stamp = _stamp_gradient(optimizer)
+        before, history.stamp = history.stamp, _stamp_gradient(optimizer)
+        # A program may give the step another tensor, such as the difference of two models.
+        history.is_cleared |= before is not None and history.stamp is not None and before[0] != history.stamp[0]
         history.not_zeroed = 0 if history.is_cleared or history.stamp is None else history.not_zeroed + 1
         history.is_cleared = False
         if history.not_zeroed == _LEAST:
