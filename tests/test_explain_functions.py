@@ -383,3 +383,39 @@ def test_a_function_with_an_empty_and_a_broken_gradient_is_named() -> None:
         loss = function.apply(torch.ones(0, 3, requires_grad=True), layer(X)).sum()
     cause = rec.explain(loss).causes[0]
     assert (cause.kind, cause.op, cause.names) == ("nonfinite", "Broken", ("weight", "bias"))
+
+
+class Deaf(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return 2 * ctx.saved_tensors[0]
+
+
+class Hearing(Deaf):
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return 2 * ctx.saved_tensors[0] * sum(gradients)
+
+
+@pytest.mark.parametrize("function", [Deaf, Hearing])
+def test_a_backward_that_ignores_its_gradient_is_an_error(model: nn.ModuleDict, function: Any) -> None:
+    with gradir.record(model, flow=True) as rec:
+        hidden = function.apply(model["block"](X))
+        loss = (hidden * 3).sum() + model["head"](X).sum()
+        # The gradient of a loss is 1.
+        alone = function.apply(model["block"](X).sum())
+        summed = function.apply(model["block"](X)).sum()
+    assert "error" not in {rec.explain(each).level for each in (alone, summed)}
+    found = rec.explain(loss)
+    assert [(cause.kind, cause.op, cause.names) for cause in found.causes if cause.level == "error"] == (
+        [("ignores_gradient", "Deaf", BLOCK)] if function is Deaf else []
+    )
+    assert {found.status(name) for name in BLOCK} == {"wrong" if function is Deaf else "reached"}
+    own = torch.autograd.grad(loss, [*model["block"].parameters()], retain_graph=True)
+    true = torch.autograd.grad(model["block"](X).square().sum() * 3, [*model["block"].parameters()])
+    assert all(torch.allclose(*each) for each in zip(own, true, strict=True)) == (function is Hearing)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -235,6 +236,62 @@ def test_an_optimizer_of_a_copy_moves_nothing_but_one_of_master_weights_may() ->
     with gradir.record(half, flow=True) as rec:
         loss = half["d"](half["g"](torch.ones(2, 3).bfloat16())).sum()
     assert rec.explain(loss, optimizer=optimizer).level == "none"
+
+
+def adapt_copy(model: Any, x: torch.Tensor) -> Any:
+    adapted = copy.deepcopy(model)
+    grads = torch.autograd.grad(adapted(x).square().sum(), [*adapted.parameters()], create_graph=True)
+    for parameter, grad in zip(adapted.parameters(), grads, strict=True):
+        parameter.data -= 0.1 * grad
+    return adapted
+
+
+def test_a_copy_that_the_program_trains_in_an_inner_loop_is_reported_where_it_is_made() -> None:
+    model, x = nn.Linear(3, 2), torch.ones(4, 3)
+    # Nothing is recorded as the model, as in a script that runs only the copy.
+    report = explained(None, lambda: adapt_copy(model, x)(x).sum(), SGD(model.parameters(), 0.1))
+    found = [(cause.kind, cause.level) for cause in report.causes if cause.level != "note"]
+    assert found == [("copied", "error"), ("put", "error")]
+    source = report.causes[0].source
+    assert source is not None
+    assert "deepcopy" in Path(__file__).read_text().splitlines()[source.line - 1]
+
+
+def test_weights_that_a_program_computes_and_assigns_to_a_module_are_cut_there() -> None:
+    model, x = nn.Linear(3, 2), torch.ones(4, 3)
+    start, rate = torch.randn(8, requires_grad=True), torch.tensor(0.1, requires_grad=True)
+
+    def run() -> torch.Tensor:
+        nn.utils.vector_to_parameters(start * rate, model.parameters())
+        return model(x).sum()
+
+    report = explained(model, run, SGD([start, rate], 0.1))
+    assert [cause.kind for cause in report.causes if cause.level == "error"] == ["put"]
+    # Another optimizer trains the module, so the program may assign the weights on purpose.
+    report = explained(model, run, SGD([rate, *model.parameters()], 0.1))
+    assert report.level != "error"
+
+
+def test_a_larger_embedding_that_gets_the_old_rows_has_replaced_it() -> None:
+    model = nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 2))
+    optimizer = SGD(model.parameters(), 0.1)
+
+    def run() -> torch.Tensor:
+        old, model[0] = model[0], nn.Embedding(7, 3)
+        model[0].weight.data[:5] = old.weight.data
+        return model(torch.tensor([0, 6])).sum()
+
+    assert name_causes(explained(model, run, optimizer)) == [("replaced", "error", ("0.weight",))]
+
+
+def test_layers_of_other_sizes_have_replaced_all_that_an_optimizer_has() -> None:
+    model = Model()
+    optimizer = SGD(model.parameters(), 0.1)
+    model.stem, model.head = nn.Linear(3, 5), nn.Linear(5, 1)
+    names = ("stem.weight", "stem.bias", *HEAD)
+    assert name_causes(explained(model, lambda: model(torch.ones(1, 3)).sum(), optimizer)) == [
+        ("replaced", "error", names)
+    ]
 
 
 @pytest.mark.parametrize("recorded", [True, False])

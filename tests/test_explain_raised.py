@@ -97,6 +97,69 @@ def test_a_program_without_a_line_that_ran_is_not_placed_in_a_command(
         assert "linear raised: RuntimeError: mat1 and mat2 shapes" in said.replace("addmm: ", "")
 
 
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        return x * x
+
+
+class Unpacks(Square):
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        x, factor = ctx.saved_tensors  # HERE
+        return grad * factor * x
+
+
+class ReturnsTwo(Square):
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        return grad, ctx.saved_tensors[0]
+
+
+class ReturnsNumber(Square):
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        return (grad * ctx.saved_tensors[0]).sum().expand(5)
+
+
+def squared(m: nn.Module, kind: type[Square]) -> torch.Tensor:
+    return kind.apply(m(X)).sum()  # HERE
+
+
+@pytest.mark.parametrize(("kind", "at"), [(Unpacks, Unpacks), (ReturnsTwo, squared), (ReturnsNumber, squared)])
+def test_an_error_of_the_backward_of_a_function_has_a_line(kind: type[Square], at: object) -> None:
+    model = nn.Linear(3, 2)
+    with gradir.record(model, flow=True) as rec:
+        loss = squared(model, kind)
+    found = rec.explain(loss)
+    with pytest.raises((RuntimeError, ValueError)) as raised:
+        loss.backward()
+    (cause,) = found.causes
+    assert (cause.kind, cause.level, set(found.statuses.values())) == ("raised", "error", {"error"})
+    assert cause.source is not None
+    assert cause.source.line == find_marked_line(at)
+    assert cause.text.startswith(f"the backward raised: {type(raised.value).__name__}: ")
+
+
+def written_after_a_function(m: nn.Module) -> torch.Tensor:
+    hidden = m(X)
+    total = Square.apply(hidden).sum()
+    hidden += 1  # HERE
+    return total + hidden.sum()
+
+
+def test_a_write_to_what_a_custom_function_saved_is_named() -> None:
+    model = nn.Linear(3, 2)
+    with gradir.record(model, flow=True) as rec:
+        loss = written_after_a_function(model)
+    (cause,) = rec.explain(loss).causes
+    assert (cause.kind, cause.op) == ("inplace", "add_")
+    assert cause.source is not None
+    assert cause.source.line == find_marked_line(written_after_a_function)
+    assert cause.detail.startswith("Square at ")
+
+
 def floored(m: nn.Module) -> torch.Tensor:
     hidden = m(X)
     return (hidden // 2).sum()  # HERE

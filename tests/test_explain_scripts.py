@@ -157,6 +157,21 @@ def test_the_optimizer_is_the_one_that_the_backward_is_for(capfd: Read) -> None:
     assert errors(explained(text, "--step", "2", capfd=capfd)) == [("detach", line_of(text, "-d(fake"))]
 
 
+def test_an_optimizer_made_twice_of_one_model_is_reported_and_not_the_cut(capfd: Read) -> None:
+    text = HEAD + TWO_MODELS.format(cut="").replace("Adam(d.par", "Adam(g.par")
+    assert errors(explained(text, capfd=capfd)) == [("not_in_optimizer", line_of(text, "of_g, of_d ="))]
+
+
+def test_a_model_that_stays_frozen_is_reported_where_it_was_frozen(capfd: Read) -> None:
+    for freeze in ("d.requires_grad_(False)", "[setattr(p, 'requires_grad', False) for p in d.parameters()]"):
+        text = HEAD + TWO_MODELS.format(cut="").replace("    fake =", f"    {freeze}\n    fake =")
+        text = text.replace(
+            "torch.randn(5, 3))\n", "torch.randn(5, 3))\n    of_g.zero_grad(); d(fake).sum().backward()\n"
+        )
+        text = text.replace("    of_d.zero_grad()\n", "    of_g.step(); of_d.zero_grad()\n")
+        assert errors(explained(text, "--step", "2", capfd=capfd)) == [("frozen", line_of(text, freeze))]
+
+
 def test_an_optimizer_of_a_copy_is_reported_where_it_is_made(capfd: Read) -> None:
     text = NET + (
         "import copy\n"

@@ -383,3 +383,18 @@ def test_both_directions_of_a_sequence_are_no_alarm(part: Any, steps: int) -> No
     found = of_sequences("GRU", part, steps)
     assert found.level in {"none", "info"}, str(found)
     assert "one_step" not in {cause.kind for cause in found.causes}
+
+
+def test_a_softmax_of_huge_logits_is_saturated_and_a_masked_one_is_not() -> None:
+    torch.manual_seed(0)
+    model, x = torch.nn.Linear(4, 3), torch.randn(5, 4)
+    hidden = torch.tensor([False, True, True])
+    for scores, found in (
+        (lambda: model(x) * 1e6, [("saturated", "error")]),
+        (lambda: (model(x) * 1e6).unsqueeze(0), [("saturated", "error")]),
+        (lambda: model(x).masked_fill(hidden, -torch.inf), [("zero", "info")]),
+        (lambda: model(x), []),
+    ):
+        with gradir.record(model, flow=True) as rec:
+            loss = (scores().softmax(-1) * torch.tensor([1.0, 2.0, 3.0])).sum()  # type: ignore[no-untyped-call]
+        assert [(cause.kind, cause.level) for cause in rec.explain(loss).causes] == found

@@ -174,6 +174,154 @@ def test_possibly_intended_findings_are_information(body: str, kinds: set[str]) 
     assert (status, errors(lines)) == (0, [])
 
 
+SCALED = """\
+import torch
+from torch import nn
+torch.manual_seed(0)
+net = nn.Linear(4, 1)
+opt = torch.optim.SGD(net.parameters(), 1e-4)
+scaler = torch.amp.GradScaler("cpu", init_scale={scale})
+for step in range(4):
+    opt.zero_grad()
+    scaler.scale(net(torch.ones(2, 4)).square().mean() + 9).backward()
+    {step}
+"""
+
+
+@pytest.mark.parametrize(
+    ("step", "op"),
+    [
+        ("nn.utils.clip_grad_norm_(net.parameters(), 1.0); scaler.step(opt); scaler.update()", "clip_grad_norm_"),
+        ("opt.step()", "step"),
+        (
+            "scaler.unscale_(opt); nn.utils.clip_grad_norm_(net.parameters(), 0.1); scaler.step(opt); scaler.update()",
+            "",
+        ),
+        ("nn.utils.clip_grad_norm_(net.parameters(), float('inf')); scaler.step(opt); scaler.update()", ""),
+        ("scaler.unscale_(opt); opt.step(); scaler.update()", ""),
+        ("[p.grad.div_(scaler.get_scale()) for p in net.parameters()]; opt.step()", ""),
+    ],
+)
+def test_gradients_that_a_scaler_still_multiplies_are_reported(step: str, op: str) -> None:
+    Path("train.py").write_text(SCALED.format(step=step, scale=1024.0))
+    found = {(each["kind"], each["op"], each["source"]["line"]) for each in errors(watched("train.py")[1])}
+    assert found == ({("still_scaled", op, 10)} if op else set())
+    Path("train.py").write_text(SCALED.format(step=step, scale=1.0))
+    assert not errors(watched("train.py")[1])
+
+
+THAWED = """\
+import torch
+from torch import nn
+torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+net[0].requires_grad_(False)
+opt = torch.optim.Adam([p for p in net.parameters() if p.requires_grad], 1e-3)
+for step in range(14):
+    if step == 6:
+        net[0].requires_grad_(True)
+        {thaw}
+    opt.zero_grad()
+    net(torch.randn(8, 4)).square().mean().backward()
+    opt.step()
+"""
+
+
+def test_parameters_that_a_program_thaws_must_join_an_optimizer() -> None:
+    for thaw, found in (
+        ("pass", [("in_no_optimizer", 6)]),
+        ("opt.add_param_group({'params': net[0].parameters()})", []),
+    ):
+        Path("train.py").write_text(THAWED.format(thaw=thaw))
+        assert [(each["kind"], each["source"]["line"]) for each in errors(watched("train.py")[1])] == found
+
+
+SET_BACK = """\
+import copy
+import torch
+from torch import nn
+torch.manual_seed(0)
+net = nn.Linear(4, 1)
+mean = copy.deepcopy(net).requires_grad_(False)
+old = nn.utils.parameters_to_vector(net.parameters()).detach().clone()
+opt = torch.optim.Adam(net.parameters(), 1e-2)
+for step in range(14):
+    opt.zero_grad()
+    net(torch.randn(8, 4)).square().mean().backward()
+    opt.step()
+    with torch.no_grad():
+        for m, p in zip(mean.parameters(), net.parameters()):
+            m.lerp_(p, {share})
+    {back}
+"""
+
+
+@pytest.mark.parametrize(
+    ("back", "share", "found"),
+    [
+        ("for m, p in zip(mean.parameters(), net.parameters()): p.data = m.data.clone()", 0.0, [("undone", 16)]),
+        ("nn.utils.vector_to_parameters(old.clone(), net.parameters())", 0.0, [("undone", 16)]),
+        ("net.load_state_dict(mean.state_dict())", 0.001, [("undone", 16)]),
+        # A slow mean is as good as a smaller rate.
+        ("net.load_state_dict(mean.state_dict())", 0.2, []),
+    ],
+)
+def test_steps_that_a_program_takes_back_are_reported_at_its_line(back: str, share: float, found: object) -> None:
+    Path("train.py").write_text(SET_BACK.format(back=back, share=share))
+    assert [(each["kind"], each["source"]["line"]) for each in errors(watched("train.py")[1])] == found
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        # Nothing gives the second model a gradient yet.
+        "    net(x).square().mean().backward(); opt.step(); late.zero_grad(); late.step()\n",
+        # Reptile steps along the difference of two models.
+        "    fast = copy.deepcopy(net); inner = torch.optim.SGD(fast.parameters(), 0.1); inner.zero_grad()\n"
+        "    fast(x).square().mean().backward(); inner.step(); opt.zero_grad()\n"
+        "    for p, f in zip(net.parameters(), fast.parameters()):\n        p.grad = p.data - f.data\n"
+        "    opt.step()\n",
+    ],
+)
+def test_gradients_that_a_program_sets_or_lacks_are_not_called_wiped_or_kept(body: str) -> None:
+    Path("train.py").write_text(
+        "import copy\nimport torch\nfrom torch import nn\ntorch.manual_seed(0)\n"
+        "net, other = nn.Linear(4, 2), nn.Linear(2, 1)\n"
+        "opt, late = torch.optim.SGD(net.parameters(), 0.1), torch.optim.SGD(other.parameters(), 0.1)\n"
+        f"for step in range(8):\n    x = torch.randn(8, 4)\n    opt.zero_grad()\n{body}"
+    )
+    assert errors(watched("train.py")[1]) == []
+
+
+NEVER_GRADED = """\
+import copy
+import torch
+from torch import nn
+torch.manual_seed(0)
+class Own(torch.optim.Optimizer):
+    def step(self):
+        pass
+net = nn.Linear(4, 1)
+opt = {made}
+for step in range(10):
+    copied = copy.deepcopy(net)
+    inner = torch.optim.SGD(copied.parameters(), 0.1)
+    copied(torch.randn(8, 4)).square().mean().backward()
+    inner.step()
+    opt.step()
+"""
+
+
+def test_an_optimizer_that_never_finds_a_gradient_moves_nothing() -> None:
+    for made, found in (
+        ("torch.optim.SGD(net.parameters(), 0.1)", [("moves_nothing", 9)]),
+        # The optimizer of a program or a library may need no gradient.
+        ("Own(net.parameters(), {})", []),
+    ):
+        Path("train.py").write_text(NEVER_GRADED.format(made=made))
+        assert [(each["kind"], each["source"]["line"]) for each in errors(watched("train.py")[1])] == found
+
+
 @pytest.mark.parametrize(("sizes", "kind"), [(range(9), "exploding_gradient"), (range(8, -1, -1), "vanishing")])
 def test_norms_are_far_apart_for_many_steps(sizes: range, kind: str) -> None:
     from gradir.frontends.pytorch.watching.movements import compare_norms

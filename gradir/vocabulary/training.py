@@ -64,6 +64,10 @@ TRAINING: Final[Mapping[str, tuple[str, str]]] = {
         "find the operation that makes the gradients infinite or NaN: the scaler skips such a step and takes a smaller "
         "scale, which helps only if the scale was too large",
     ),
+    "still_scaled": (
+        "{op} gets gradients that GradScaler has multiplied, and not the gradients of the loss",
+        "call scaler.unscale_(optimizer) before clip_grad_norm_(), and scaler.step(optimizer), not optimizer.step()",
+    ),
     "wiped": (
         "the gradient of {names} is gone when the optimizer steps",
         "call zero_grad() before the backward or after the step, and not between them",

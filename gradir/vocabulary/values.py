@@ -23,6 +23,10 @@ VALUES: Final[Mapping[str, tuple[str, str]]] = {
         "the backward of the custom Function {op} returns zeros for {names}",
         "return the gradient of each input that should learn in its backward",
     ),
+    "ignores_gradient": (
+        "the backward of the custom Function {op} ignores the gradient that it gets, so that of {names} is wrong",
+        "multiply by the argument that backward gets after ctx",
+    ),
     "loss_undefined": (
         "{op} makes the loss infinite or NaN",
         "keep the input of {op} inside its range, by a clamp or a small number added before it",

@@ -1,4 +1,4 @@
-"""Find the leaves whose gradient is zero or not finite after a backward pass, the function that made it so, and why."""
+"""Find the leaves whose gradient is zero or not finite, and the function at fault."""
 
 from __future__ import annotations
 
@@ -247,7 +247,7 @@ class Judge:
         return self._make_finding(kind, at, detail="; ".join(filter(None, [detail, rows])))
 
     def _describe_rows(self, fn: GradFn) -> str:
-        """Return a text with the samples of a batch that a function makes NaN or infinite, unless these are all."""
+        """Return a text with the samples that a function makes NaN or infinite, unless all."""
         rows, count = self._gradients.flow_through(fn).rows
         if not rows or count not in self._batches:
             return ""
@@ -310,7 +310,8 @@ class Judge:
         is_compiled = index != FROM_OUTSIDE and isinstance(self._flow.steps[index].func, CompiledPart)
         # Torch gives compiled code zeros for what it computes and nothing takes.
         is_left_out = is_compiled and not self._recorded.flowing.wanted.issuperset(self._flow.values_of_step(index))
-        return "opaque" if is_left_out else self._zeros.kind(self._origin(fn))
+        kind = "opaque" if is_left_out else self._zeros.kind(self._origin(fn))
+        return "saturated" if kind == "zero" and traps.is_saturated(fn) else kind
 
     def _make_finding(self, kind: str, fn: GradFn | None, *, lasts: bool = True, detail: str = "") -> Finding:
         if fn is None:

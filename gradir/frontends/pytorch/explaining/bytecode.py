@@ -49,7 +49,7 @@ class _Op(NamedTuple):
 
 
 def find_use(place: Place) -> str:
-    """Return the use of the number that an instruction makes, or an empty text if the program may compute with it."""
+    """Return the use of a number, or an empty text if the program may compute with it."""
     ops = list(_operations(place.code))
     made = sum(op.start <= place.instruction for op in ops) - 1
     use, variable = _find_next_use(ops, made)

@@ -40,7 +40,7 @@ class Stop(NamedTuple):
 
     @property
     def place(self) -> Place | None:
-        """Return the line of the cut, or for a block without gradients, its line in the function with the block."""
+        """Return the line of the cut, or of the block without gradients around it."""
         return (self.step.block if self.kind == "no_grad" else None) or self.step.place
 
 
@@ -153,7 +153,7 @@ class Flowing:
         return None if read.is_leaf else self._data_of.get(read.value.maker)
 
     def owner_of(self, value: Value) -> Value:
-        """Return the base of a view before its first update, since a view made in no_grad counts as a leaf too."""
+        """Return the base of a view, or of a leaf made by one, before its first update."""
         return self.root(self.flow.owner_of(value))
 
     def leaf_of(self, read: Read) -> Value | None:

@@ -16,19 +16,18 @@ from gradir.frontends.pytorch.explaining.arrivals import BROKEN, Finding, Judge
 from gradir.frontends.pytorch.explaining.bytecode import find_leaf_made, find_skipping_conditions
 from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients, measure_gradients
 from gradir.frontends.pytorch.explaining.intended_cuts import Followers
-from gradir.frontends.pytorch.explaining.losses import Losses
+from gradir.frontends.pytorch.explaining.losses import WITHOUT, Losses
 from gradir.frontends.pytorch.explaining.magnitudes import measure_grad_fields
 from gradir.frontends.pytorch.explaining.naming import describe_terms, explain_unused, list_first, operation_name
 from gradir.frontends.pytorch.private import ACCUMULATOR, DDP_SINK
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.tensors import storage_of
-from gradir.frontends.pytorch.recording.places import Place
+from gradir.frontends.pytorch.recording.places import Place, Places
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Value, plain_name
+from gradir.frontends.walks import find_reachable
 from gradir.ir.memo import group_by_key
 from gradir.spec import describe_error
 
-# Statuses of parameters without a gradient.
-_WITHOUT: Final = frozenset({"cut", "frozen", "unreached", "unused"})
 # Kinds that are never errors.
 _LEVELS: Final[Mapping[str, Level]] = {"empty": "info", "opaque": "info", "rounding": "note", "starting": "note"}
 _SPENT: Final = "the backward has already run"
@@ -40,9 +39,12 @@ _SMALL: Final = 20_000
 class Search(Losses):
     """Explains a recorded forward, and compares the parameters that get a gradient with those that are trained."""
 
+    # The line of the program's own code at which the backward raised.
+    _failed_at: Place | None = None
+
     def tell_idle(self) -> None:
         """Report unused and frozen parameters."""
-        moves_nothing = self._moves_nothing()
+        moves_nothing = self.moves_nothing()
         unused = [name for name in self.names_that_are("unused") if self.is_trained(name)]
         never_taken = [name for name in unused if self.values[name] not in self.flowing.taken]
         skipped = find_skipping_conditions(self.flow, self.subject.paths, never_taken)
@@ -85,17 +87,6 @@ class Search(Losses):
             takers = (step.place for step in self.flow.steps if any(read.value in unseen for read in step.inputs))
             self.tell("unrecorded", "info", "", unrecorded, next(takers, None))
 
-    def _moves_nothing(self) -> bool:
-        """Return whether no parameter of the optimizer, or without one, of the model, gets a gradient."""
-        if self.given is None:
-            # A loss without a graph has another cause.
-            statuses = [self.statuses[name] for name in self.statuses if name in self.subject.owned]
-            return self.subject.live is not None and bool(statuses) and {"frozen", "unused"}.issuperset(statuses)
-        trained = [name for name in self.statuses if self.is_trained(name)]
-        inside = {name for name in self.names_that_are("unreached") if self.flowing.may_be_inside(self.values[name])}
-        are_idle = all(self.statuses[name] in {*_WITHOUT, "zero"} and name not in inside for name in trained)
-        return bool(self.given) and are_idle and not self.unnamed.may_move()
-
     def _tell_frozen(self, *, is_alarm: bool, may_lack: bool) -> None:
         """Report frozen parameters. With ``may_lack``, they may be the only reason why the loss has no graph."""
         own = (name for name in self.names_that_are("frozen") if name in self.subject.owned)
@@ -104,8 +95,16 @@ class Search(Losses):
         detail = "the loss depends on nothing that requires grad" if nothing_learns else ""
         names = [name for name in own if self.values[name] in self.flowing.wanted]
         trained = [name for name in names if is_alarm and (nothing_learns or self.is_trained(name))]
-        self.tell_of("frozen", "error", trained, detail=detail)
-        self.tell_of("frozen", "info", [name for name in names if name not in trained])
+        order = [*trained, *(name for name in names if name not in trained)]
+        for (is_error, place), group in group_by_key(
+            ((name in trained, self._freezing_place(name)), name) for name in order
+        ).items():
+            self.tell("frozen", "error" if is_error else "info", "", group, place, detail=detail if is_error else "")
+
+    def _freezing_place(self, name: str) -> Place | None:
+        tensor = self.subject.tensors[name]
+        frozen, place = self.flow.freezings.get(id(tensor), (None, None))
+        return place if frozen is not None and frozen() is tensor else None
 
     def tell_no_graph(self) -> None:
         """Report the line that made a loss without a graph, if no other error explains it."""
@@ -172,7 +171,7 @@ class Search(Losses):
     def _tell_moves_nothing(self) -> None:
         """Report that a step of the optimizer moves nothing, if no other error explains it."""
         has_error = any(cause.level == "error" for cause in self.causes)
-        if self.given is None or has_error or not self._moves_nothing():
+        if self.given is None or has_error or not self.moves_nothing():
             return
         zeros = {name for name in self.names_that_are("zero") if self.is_trained(name)}
         concerned = [cause for cause in self.causes if zeros.intersection(cause.names)]
@@ -222,9 +221,10 @@ class Search(Losses):
             self.tell(trap.kind, "error", operation_name(trap.step), (), trap.step.place, detail=trap.detail)
         if failure and live is not None:
             self.statuses = dict.fromkeys(self.statuses, "error")
-            self.causes.extend(failures.explain_backward(self.flowing, live, self.words, failure))
+            self.causes.extend(failures.explain_backward(self.flowing, live, self.words, failure, self._failed_at))
         elif gradients is not None and live is not None:
             self._tell_values(live, gradients, arrivals)
+            self._tell_deaf_functions(live)
             examined = replace(examined, overwritten=self._tell_overwritten(live))
         elif self.flowing.is_whole:
             # A function that joins all outputs of a model keeps unused leaves in the graph.
@@ -248,7 +248,7 @@ class Search(Losses):
         return Explanation(self.statuses, causes, terms, tied, self.gradients, by_node, examined=examined)
 
     def _backward(self, values: bool | None) -> tuple[Gradients | None, str, Examined]:
-        """Run a backward, unless it must not run, and return its gradients, its error, and a record of the attempt."""
+        """Run a backward if allowed, and return its gradients, error, and a record."""
         live = self.subject.live
         if live is None:
             return None, "", Examined()
@@ -261,7 +261,11 @@ class Search(Losses):
         except CaptureError as error:
             # gradir's backward would change the program's own, which matters more than the values.
             return None, "", Examined(reason=str(error))
-        except RuntimeError as error:
+        except Exception as error:
+            self._failed_at = Places().locate_error(error.__traceback__)
+            # Another error, without a line of the program, is gradir's own.
+            if self._failed_at is None and not isinstance(error, RuntimeError):
+                raise
             return None, describe_error(error), skipped
 
     def _choose_examination(self, live: LiveGraph, values: bool | None) -> Examined:
@@ -355,6 +359,17 @@ class Search(Losses):
         if lost is not None and (lost.op or not kinds):
             self.tell(lost.kind, "error", lost.op, (), lost.place, detail=lost.detail)
 
+    def _tell_deaf_functions(self, live: LiveGraph) -> None:
+        for kind, fns in misuse.find_deaf_functions(live, self.gradients_at).items():
+            reached = find_reachable(fns, lambda fn: [below for below, _ in fn.next_functions if below])
+            leaves = {id(fn.variable) for fn in reached if type(fn).__name__ == ACCUMULATOR}
+            names = [name for name in self.names_that_are("reached") if id(self.subject.tensors[name]) in leaves]
+            step = failures.find_function_call(self.flow.steps, kind.__name__)
+            self.statuses.update(dict.fromkeys(names, "wrong"))
+            level: Level = "error" if any(map(self.is_trained, names)) else "info"
+            if names:
+                self.tell("ignores_gradient", level, kind.__name__, names, None if step is None else step.place)
+
     def _tell_overwritten(self, live: LiveGraph) -> bool:
         """Report saved tensors that were overwritten unnoticed, and return whether gradir could look for them."""
         if self.flow.overwritten.held and overwrites.may_communicate(live):
@@ -377,7 +392,7 @@ class Search(Losses):
             tensor = self.subject.tensors[name]
             if id(tensor) in self.leaves:
                 self.gradients[name] = gradients.measure_leaf(tensor)
-            elif status in _WITHOUT:
+            elif status in WITHOUT:
                 self.gradients[name] = "none"
         self.gradients_at = gradients.norms_by_node(live)
         self.unnamed.note(gradients)

@@ -1,7 +1,8 @@
-"""Explain errors of a forward pass, and of a backward pass whose saved tensors were changed in place or freed."""
+"""Explain errors of a forward pass, and of a backward pass with changed or freed saved tensors."""
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property, partial
@@ -13,12 +14,18 @@ import torch
 from gradir.explanations.model import Cause
 from gradir.frontends.pytorch.explaining.cuts import At, Flowing
 from gradir.frontends.pytorch.explaining.naming import Namer, list_first, name_in_program, operation_name
-from gradir.frontends.pytorch.explaining.step_kinds import DERIVING, find_updated_leaves
-from gradir.frontends.pytorch.private import Operator, schema_of
+from gradir.frontends.pytorch.explaining.step_kinds import (
+    DERIVING,
+    find_updated_leaves,
+    replace_by_function_call,
+)
+from gradir.frontends.pytorch.private import Operator, schema_of, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.saved import read_saved_tensor
 from gradir.frontends.pytorch.reading.tensors import storage_of
+from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.flow import Flow
+from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Exit, Step, Value
 from gradir.frontends.walks import find_reachable
 from gradir.ir import Saved
@@ -26,6 +33,7 @@ from gradir.ir.memo import group_by_key
 
 # The number of later writes that an error names besides the first.
 _MOST_LATER: Final = 3
+_RETURNED: Final = re.compile(r"[Ff]unction '?(\w+?)Backward'? returned ")
 
 
 class Write(NamedTuple):
@@ -42,17 +50,25 @@ def find_stale_writes(flow: Flow, live: LiveGraph) -> list[Write]:
     found: dict[At, Write] = {}
     writes = _Writes(flow)
     for fn, node_id in live.grad_fns.items():
-        for slot in live.graph.nodes[node_id].saved:
-            saver = flow.maker_of(fn)
-            later = writes.find_after(saver, read_saved_tensor(fn, slot.slot), slot) if slot.state == "stale" else {}
+        for slot in (slot for slot in live.graph.nodes[node_id].saved if slot.state == "stale"):
+            saved = read_saved_tensor(fn, slot.slot)
+            found_by = ((saver, writes.find_after(saver, saved, slot)) for saver in _find_savers(flow, fn))
+            saver, later = next((each for each in found_by if each[1]), (FROM_OUTSIDE, {}))
             if later:
                 (first, write_step), *others = later.items()
                 write = found.setdefault(first, Write(write_step, [step for _, step in others], {}, {}))
                 if saver != FROM_OUTSIDE:
-                    step = flow.steps[saver]
+                    step = replace_by_function_call(flow.steps[saver])
                     write.savers.setdefault((step.called, step.place), step)
                     write.values.update(dict.fromkeys(writes.find_values(saver, write.step)))
     return list(found.values())
+
+
+def _find_savers(flow: Flow, fn: GradFn) -> list[int]:
+    """Return the step that made a function, or the steps inside a custom Function, newest first."""
+    made, number = flow.maker_of(fn), sequence_number(fn) + 1
+    inside = (at for at, step in enumerate(flow.steps) if step.inside is not None and step.number == number)
+    return [made] if made != FROM_OUTSIDE else [*inside][::-1] or [made]
 
 
 class _Writes:
@@ -103,7 +119,7 @@ class _Writes:
         return {self._owners.get(read.value, read.value) for read in write.inputs_of_kind("inplace")}
 
     def _find_only_written(self, saving: int, slot: Saved) -> Value | None:
-        """Return the owner of the storage that a slot may have saved, if later steps wrote to one such storage only."""
+        """Return the owner of the only later written storage that a slot may have saved."""
         if saving == FROM_OUTSIDE:
             return None
         inputs = [read.value for read in self._flow.steps[saving].inputs]
@@ -167,8 +183,10 @@ def _find_without_graph(flow: Flow, failed: Exit) -> Step | None:
     return next((step for step in ran if step.mode == "no_grad" and any(read.carries for read in step.inputs)), None)
 
 
-def explain_backward(flowing: Flowing, live: LiveGraph, words: Namer, error: str) -> Iterator[Cause]:
-    """Explain an error of a backward by saved tensors that were changed in place or freed."""
+def explain_backward(
+    flowing: Flowing, live: LiveGraph, words: Namer, error: str, failed_at: Place | None
+) -> Iterator[Cause]:
+    """Explain an error of a backward by changed or freed saved tensors, or by its line."""
     writes = find_stale_writes(words.flow, live)
     for write in writes:
         leaves = find_updated_leaves(write.step)
@@ -178,14 +196,17 @@ def explain_backward(flowing: Flowing, live: LiveGraph, words: Namer, error: str
         kind, op = "updated" if leaves else "inplace", operation_name(write.step)
         yield words.cause(kind, "error", op, names, write.step.place, detail=detail)
     if not writes:
-        yield _explain_freed(flowing, live, words, error)
+        yield _explain_freed(flowing, live, words, error, failed_at)
 
 
-def _explain_freed(flowing: Flowing, live: LiveGraph, words: Namer, error: str) -> Cause:
+def _explain_freed(flowing: Flowing, live: LiveGraph, words: Namer, error: str, failed_at: Place | None) -> Cause:
     freed, steps = [*_freed_steps(words.flow, live)], words.flow.steps
     if not freed:
-        step = next((step for step in steps if _has_no_derivative(step, error)), None)
-        return words.cause("raised", "error", "the backward", [], None if step is None else step.place, detail=error)
+        underived = (step for step in steps if _has_no_derivative(step, error))
+        returned = _RETURNED.search(error)
+        step = next(underived, None) or (find_function_call(steps, returned[1]) if returned else None)
+        place = failed_at if step is None else step.place
+        return words.cause("raised", "error", "the backward", [], place, detail=error)
     operation, first = freed[0]
     operation = name_in_program(operation, None if first == FROM_OUTSIDE else steps[first])
     place = None if first == FROM_OUTSIDE else steps[first].place
@@ -205,6 +226,12 @@ def _explain_freed(flowing: Flowing, live: LiveGraph, words: Namer, error: str) 
         carried, detail = [], "the loss was computed before that backward too"
     detail = f"{detail}; that backward ran {by}" if by else detail
     return words.cause("freed", "error", operation, words.list_names(carried), place, detail=detail)
+
+
+def find_function_call(steps: Sequence[Step], name: str) -> Step | None:
+    """Return the last call of a custom Function of this name that ran any operation."""
+    ran = (replace_by_function_call(step) for step in reversed(steps) if step.inside is not None)
+    return next((step for step in ran if step.called == name), None)
 
 
 def _has_no_derivative(step: Step, error: str) -> bool:
@@ -251,7 +278,7 @@ def _inputs_with_graph(flow: Flow, value: Value) -> list[Value]:
 
 
 def find_carried_over(flow: Flow, ends: Iterable[Value], freed: Collection[int]) -> tuple[list[Value], int] | None:
-    """Return the values from before a backward that the graph of ``ends`` uses, and the first step of that backward."""
+    """Return the values from before a backward that ``ends`` use, and its first step."""
     # The recording may not have the backward that freed the saved tensors of these steps.
     newest = max(freed)
     deriving = (index for index in range(newest + 1, len(flow.steps)) if flow.steps[index].called in DERIVING)

@@ -1,4 +1,4 @@
-"""Turn the stops of a flow into cuts of the captured graph, with the cut node and the node that takes its value."""
+"""Turn the stops of a flow into cuts of the captured graph, with their nodes."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _cuts_at_stops(
 
 
 def kind_of_cut(kind: str, stops: Sequence[Stop], *, is_lost: bool) -> str:
-    """Return the kind of a cut at a place. A deepcopy that leaves parameters without a gradient counts as a copy."""
+    """Return the kind of a cut at a place, where a deepcopy may count as a copy."""
     return "copied" if kind == "data" and is_lost and all(map(is_own_of_torch, stops)) else kind
 
 
@@ -108,7 +108,7 @@ class _Ends:
         self.entries = {value: entry for value, (_, entry) in self._all_entries(live).items()}
 
     def find_maker(self, stop: Stop) -> str:
-        """Return the node or the leaf whose value a stop cuts, or an empty text if the graph has neither."""
+        """Return the node or leaf whose value a stop cuts, or an empty text."""
         for read in self._flowing.sources(stop.value):
             if read.is_leaf:
                 tensor = self._flowing.flow.tensor_of(self._flowing.root(read.value))
@@ -146,7 +146,7 @@ def _nodes_by_step(flow: Flow, live: LiveGraph) -> Iterator[tuple[int, str]]:
 
 
 def _fits(step: Step, node_id: str, live: LiveGraph) -> bool:
-    """Return whether a node has the name and the shape of a step, since torch numbers the nodes of each thread."""
+    """Return whether a node has the name and shape of a step."""
     node = live.graph.nodes[node_id]
     names = (node.op.strip("_"), plain_name(step.func))
     shapes = [tensor.shape for tensor in (*node.outputs[:1], *step.outputs[:1])]

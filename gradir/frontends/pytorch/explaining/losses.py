@@ -13,7 +13,7 @@ from gradir.explanations.model import Cause, Level
 from gradir.frontends.pytorch.explaining.cuts import Flowing, Stop
 from gradir.frontends.pytorch.explaining.graph_cuts import kind_of_cut, operation_of
 from gradir.frontends.pytorch.explaining.intended_cuts import IntendedCuts, cut_by_program, is_own_of_torch
-from gradir.frontends.pytorch.explaining.misuse import Unnamed, find_in_living_optimizers
+from gradir.frontends.pytorch.explaining.misuse import Unnamed, find_in_living_optimizers, has_twin
 from gradir.frontends.pytorch.explaining.naming import Namer, list_first
 from gradir.frontends.pytorch.explaining.step_kinds import EXPLICIT, is_in_checkpoint
 from gradir.frontends.pytorch.explaining.subject import Subject, find_foreign, find_left_over, find_replaced
@@ -26,6 +26,8 @@ from gradir.ir.memo import group_by_key
 from gradir.ir.text import pluralize
 from gradir.vocabulary.patterns import EXCUSING, LOST, OTHER_MODEL
 
+# Statuses of parameters without a gradient.
+WITHOUT: Final = frozenset({"cut", "frozen", "unreached", "unused"})
 # The profiler label of every torch optimizer's step starts so.
 _STEP: Final = "Optimizer.step#"
 _SCALING: Final = frozenset({"clamp", "clamp_max", "clamp_min", "div", "mul"})
@@ -81,7 +83,7 @@ class Clearings:
         return None if index is None or is_used else self._flow.steps[index]
 
     def _find_zeroing_step(self, gradient: torch.Tensor | None, names: Collection[str]) -> int | None:
-        """Return the last step that wrote to a gradient, if it has one of the names and left only zeros."""
+        """Return the last step that wrote to a gradient, if named so and it left zeros."""
         index = FROM_OUTSIDE if gradient is None else self._last_write(gradient)
         if gradient is None or index <= self._start or bool(read_stored_values(gradient).any()):
             return None
@@ -105,7 +107,9 @@ class Losses:
         self._hidden = self._find_hidden()
         self.left = set(flowing.members(*(leaving.leaves for leaving in flowing.exits.values())))
         self._put = set(flowing.members(*flowing.puttings.values()))
-        used = self.leaves | {id(outside.tensor()) for outside in self.flow.outside}
+        # The loss does not use a weight that a program only copies into a larger one.
+        read = (entry for at, entry in enumerate(self.flow.outside) if Value(FROM_OUTSIDE, at) in flowing.wanted)
+        used = self.leaves | {id(entry.tensor()) for entry in read}
         self.stale = find_left_over(subject.trained or (), self.module_parameters(), used)
         self.replaced = find_replaced(subject.trained or (), self.module_parameters(), self.stale)
         new = [subject.tensors[name] for name in self.replaced]
@@ -157,9 +161,20 @@ class Losses:
     def level_of(self, names: Iterable[str]) -> Level:
         """Return the level of a cut of these names."""
         # Without a graph, backward() raises an error, even if the optimizer has none of the parameters.
-        is_any = self.subject.live is None and not self._lacks_trained
+        is_any = self._lacks_graph and not self._lacks_trained
         lacking = (name for name in names if self.statuses[name] == "cut")
         return "error" if any(is_any or self.is_trained(name) for name in lacking) else "info"
+
+    def moves_nothing(self) -> bool:
+        """Return whether no parameter of the optimizer, or without one, of the model, gets a gradient."""
+        if self.given is None:
+            # A loss without a graph has another cause.
+            statuses = [self.statuses[name] for name in self.statuses if name in self.subject.owned]
+            return self.subject.live is not None and bool(statuses) and {"frozen", "unused"}.issuperset(statuses)
+        trained = [name for name in self.statuses if self.is_trained(name)]
+        inside = {name for name in self.names_that_are("unreached") if self.flowing.may_be_inside(self.values[name])}
+        are_idle = all(self.statuses[name] in {*WITHOUT, "zero"} and name not in inside for name in trained)
+        return bool(self.given) and are_idle and not self.unnamed.may_move()
 
     def names_that_are(self, status: str) -> list[str]:
         """Return the names of a status."""
@@ -192,7 +207,8 @@ class Losses:
         names = list(self.words.names_of(cut))
         level = self.level_of(names)
         # The parameters in the optimizer should learn, no matter which pattern they match.
-        if pattern in EXCUSING and (self.given is None or intended.are_moved(cut) or self._has_only(cut)):
+        is_intended = pattern in EXCUSING and (self.given is None or intended.are_moved(cut))
+        if is_intended or self._has_only(cut, is_excused=pattern in EXCUSING):
             level = "info"
         lost = [name for name in names if self.statuses[name] == "cut"]
         # Copying a teacher takes no gradient from leaves that the program cuts elsewhere.
@@ -200,12 +216,12 @@ class Losses:
         kind = kind_of_cut(stops[0].kind, stops, is_lost=bool(lost) and not is_lost_elsewhere)
         if is_target or is_lost_elsewhere:
             level = "info"
-        if level == "info" and not is_own and self.unnamed.lacks_any(map(self.flow.tensor_of, cut)):
-            level = "error"
+        if level == "info" and self.unnamed.lacks_any(cut) and (not is_own or self.moves_nothing()):
+            level, kind = "error", kind_of_cut(kind, stops, is_lost=True)
         if not pattern and level == "info" and lost:
             pattern = "other optimizer"
         is_other = bool(names) and not any(map(self.is_trained, names))
-        if self.subject.live is None and cut and not is_own and not (is_other and self._lacks_trained):
+        if self._lacks_graph and cut and not is_own and not (is_other and self._lacks_trained):
             # The captured tensors have no graph, whether or not the lost tensor has a name.
             level, pattern = "error", "" if pattern in EXCUSING else pattern
         if level == "info" and not names and self._living.isdisjoint(cut):
@@ -223,7 +239,7 @@ class Losses:
         names = list(self.words.names_of(cut))
         if level == "error" and pattern in LOST:
             names = [name for name in names if self.statuses[name] == "cut"]
-        shown = names or [self.flow.variables[leaf] for leaf in cut if leaf in self.flow.variables]
+        shown = names or self._variables_of(cut)
         detail = self._describe_foreign(cut) if self.subject.owned and not shown else ""
         if level == "info":
             pattern = OTHER_MODEL if detail else pattern
@@ -232,6 +248,9 @@ class Losses:
             detail += ", and this optimizer has"
         op, place = operation_of(stops), stops[0].place
         self.tell(kind, level, op, dict.fromkeys(shown), place, detail=detail, pattern=pattern)
+
+    def _variables_of(self, leaves: Iterable[Value]) -> list[str]:
+        return [self.flow.variables[leaf] for leaf in leaves if leaf in self.flow.variables]
 
     def _describe_foreign(self, leaves: Iterable[Value]) -> str:
         foreign = find_foreign(self.flow, self.subject.aside, leaves)
@@ -247,10 +266,19 @@ class Losses:
         living = self.flow.living_values()
         return living | {self.flowing.root(value) for value in living}
 
-    def _has_only(self, leaves: Collection[Value]) -> bool:
+    @cached_property
+    def _lacks_graph(self) -> bool:
+        """Whether backward() raises an error because of cuts."""
+        frozen = (name for name in self.names_that_are("frozen") if self.values[name] in self.flowing.wanted)
+        return self.subject.live is None and (self.given is None or not any(map(self.is_trained, frozen)))
+
+    def _has_only(self, leaves: Collection[Value], *, is_excused: bool) -> bool:
         """Return whether the optimizer has only these leaves, and no optimizer has the parameters with a gradient."""
         tensors = map(self.flow.tensor_of, leaves)
         if self.given is None or not self.given <= {id(tensor) for tensor in tensors}:
+            return False
+        # A program that made two optimizers of one model forgot the other model.
+        if not is_excused and not has_twin(self.given):
             return False
         others = {name: tensor for name, tensor in self.module_parameters().items() if self.statuses[name] == "reached"}
         self.swapped = [*others] if others and not find_in_living_optimizers(others) else []
@@ -272,7 +300,7 @@ class Losses:
                     self.tell("exit", "info", operation, names, place, detail=detail)
 
     def _tell_by_level(self, kind: str, op: str, names: Iterable[str], place: Place | None) -> None:
-        """Add a cause for each level, since a line may cut both a trained model and the model of another optimizer."""
+        """Add a cause for each level, since a line may cut the models of two optimizers."""
         for level, group in group_by_key((self.level_of([name]), name) for name in names).items():
             self.tell(kind, level, op, group, place, pattern="other optimizer" if level == "info" else "")
 
@@ -290,6 +318,8 @@ class Losses:
             found = self.words.names_of(leaf for leaf in self.flowing.members(leaves) if leaf not in reported)
             names = [name for name in found if self.statuses[name] == "cut"]
             self._tell_by_level("put", called_as, names, place)
+            if not names and self.unnamed.lacks_any(members := self.flowing.members(leaves)) and self.moves_nothing():
+                self.tell("put", "error", called_as, self._variables_of(members), place)
 
     def tell_what_is_no_leaf(self) -> None:
         """Add the named tensors that are computed from others."""

@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+import dis
+import inspect
+import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import nn
+from torch.autograd.function import FunctionCtx
 
 from gradir.frontends.pytorch.explaining.cuts import Flowing
 from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients
 from gradir.frontends.pytorch.explaining.subject import Subject, is_master_copy
 from gradir.frontends.pytorch.private import fields_of
+from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.members import iter_named_parameters
-from gradir.frontends.pytorch.reading.reach import find_instances, is_reentrant_checkpoint
+from gradir.frontends.pytorch.reading.reach import (
+    class_of,
+    find_instances,
+    is_reentrant_checkpoint,
+    is_torch_module,
+)
+from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.steps import SHOWING, Read, Step, Value, plain_name
 from gradir.frontends.pytorch.recording.timelines import Frame, calls_from
 from gradir.frontends.walks import follow
+from gradir.ir import Node
+from gradir.ir.memo import group_by_key
 
 _COMPARING: Final = frozenset({"huber_loss", "l1_loss", "mse_loss", "smooth_l1_loss"})
 _SOFTMAX: Final = frozenset({"safe_softmax", "softmax"})
@@ -180,6 +193,30 @@ def find_ddp_unused(error: BaseException, parameters: Mapping[str, torch.Tensor]
     return [names[index] for index in indices if index < len(names)]
 
 
+def find_deaf_functions(live: LiveGraph, norms: Mapping[str, float | str]) -> Mapping[Any, Sequence[GradFn]]:
+    """Return by class the custom Functions whose backward never reads its gradient, which has these norms."""
+    nodes = live.graph.nodes
+    scaled = (fn for fn, key in live.grad_fns.items() if not _is_of_loss(nodes[key], norms.get(key)))
+    groups = group_by_key((class_of(fn), fn) for fn in scaled if isinstance(fn, FunctionCtx))
+    return {kind: fns for kind, fns in groups.items() if not is_torch_module(kind.__module__) and _is_deaf(kind)}
+
+
+def _is_of_loss(node: Node, norm: float | str | None) -> bool:
+    """Return whether the gradient of a node is one number or may be ones, as a loss gives."""
+    shapes = ([each for each in output.shape or () if isinstance(each, int)] for output in node.outputs)
+    size = sum(map(math.prod, shapes))
+    return size <= 1 or (isinstance(norm, float) and math.isclose(norm, math.sqrt(size), rel_tol=1e-4))
+
+
+def _is_deaf(kind: Any) -> bool:
+    code = getattr(inspect.unwrap(kind.backward), "__code__", None)
+    if code is None or code.co_argcount < 2 or code.co_flags & inspect.CO_VARARGS:
+        return False
+    loaded = (each.argval for each in dis.get_instructions(code) if "LOAD_FAST" in each.opname)
+    read = {name for names in loaded for name in (names if isinstance(names, tuple) else (names,))}
+    return read.union(code.co_cellvars).isdisjoint(code.co_varnames[1 : code.co_argcount])
+
+
 _SCALING: Final = frozenset({"div", "mean", "mul", "squeeze", "sum", "to_copy", "unsqueeze", "view"})
 _ADDING: Final = frozenset({"add", "cat", "maximum", "minimum", "stack", "sub"})
 # These give the unbounded score of a critic.
@@ -196,7 +233,7 @@ class Unnamed:
         """With ``is_open``, compiled code may take further tensors."""
         named = set(map(id, subject.tensors.values()))
         self._tensors = {id(tensor): tensor for tensor in subject.trained or () if id(tensor) not in named}
-        self._live = subject.live
+        self._flow, self._live = subject.flow, subject.live
         self._leaves = {} if self._live is None else {id(leaf): leaf for leaf in self._live.leaves.values()}
         self._is_open = is_open
         self._gradients: dict[int, float | str] = {}
@@ -205,8 +242,9 @@ class Unnamed:
         """Record the gradients of a backward pass."""
         self._gradients = {key: gradients.measure_leaf(tensor) for key, tensor in self._tensors.items()}
 
-    def lacks_any(self, tensors: Iterable[torch.Tensor | None]) -> bool:
-        """Return whether the optimizer has one of these tensors unnamed, and it gets no gradient."""
+    def lacks_any(self, leaves: Iterable[Value]) -> bool:
+        """Return whether the optimizer has one of these leaves unnamed, and it gets no gradient."""
+        tensors = map(self._flow.tensor_of, leaves)
         return any(id(tensor) in self._tensors and id(tensor) not in self._leaves for tensor in tensors)
 
     def may_move(self) -> bool:
@@ -226,11 +264,18 @@ class Unnamed:
 def find_in_living_optimizers(tensors: Mapping[str, torch.Tensor]) -> set[str]:
     """Return the names of the tensors that any living optimizer has, such as the second one of a GAN."""
     names = {id(tensor): name for name, tensor in tensors.items()}
-    groups = (
-        fields_of(entry).get("param_groups") or () for entry in (find_instances(torch.optim.Optimizer) if names else ())
-    )
-    keys = (id(tensor) for several in groups for group in several for tensor in group["params"])
-    return {names[key] for key in keys if key in names}
+    return {names[key] for keys in (_keys_of_optimizers() if names else ()) for key in keys if key in names}
+
+
+def has_twin(tensors: Set[int]) -> bool:
+    """Return whether two living optimizers have just these tensors, by id()."""
+    return sum(keys == tensors for keys in _keys_of_optimizers()) > 1
+
+
+def _keys_of_optimizers() -> Iterator[set[int]]:
+    for optimizer in find_instances(torch.optim.Optimizer):
+        groups = fields_of(optimizer).get("param_groups") or ()
+        yield {id(tensor) for group in groups for tensor in group["params"]}
 
 
 def find_forgotten(flow: Flow, flowing: Flowing, model: Mapping[str, Value], lacking: Collection[str]) -> Sequence[str]:

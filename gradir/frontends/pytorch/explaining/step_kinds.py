@@ -46,7 +46,7 @@ class Kinds:
                 self._detaching[number] = self._detaching[lenders[0].maker]
 
     def of(self, number: int) -> str:
-        """Return the kind of a step, of the custom Function that ran it, or of the `.data` that it writes through."""
+        """Return the kind of a step, its custom Function or the `.data` that it writes."""
         step = self._steps[number]
         if step.inside is not None:
             return "checkpoint" if is_in_checkpoint(step) else "nondifferentiable"

@@ -85,13 +85,13 @@ def find_replaced(trained: Sequence[torch.Tensor], parameters: Named, stale: Seq
         or (has_shapes and keys[0] not in new and _without(given, old) == _without(keys, new))
         for keys in (list(dict.fromkeys(map(id, tensors))) for tensors in models)
     )
-    if not (is_model or (has_shapes and len(stale) == len(new))):
+    if not (is_model or ((has_shapes or has_ranks) and len(stale) == len(new))):
         return []
     return [name for name, tensor in parameters.items() if id(tensor) in new]
 
 
 def _is_in_places(given: Iterable[int], stale: Collection[int], keys: Iterable[int], new: Collection[int]) -> bool:
-    """Return whether a model has new keys at the places of an optimizer's stale ones, and no more of them."""
+    """Return whether a model has its new keys at the places of an optimizer's stale ones."""
     old_runs, new_runs = _split_into_runs(given, stale), _split_into_runs(keys, new)
     return len(old_runs) == len(new_runs) and all(
         before == after if isinstance(before, list) else isinstance(after, int) and before >= after

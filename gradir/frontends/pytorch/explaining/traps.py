@@ -1,10 +1,11 @@
-"""Explain with saved tensors why a gradient is infinite, NaN or zero, and find the first function that caused it."""
+"""Explain with saved tensors why a gradient is infinite, NaN or zero."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
+from itertools import islice
 from typing import Final
 
 import torch
@@ -18,9 +19,12 @@ from gradir.frontends.pytorch.reading.saved import read_saved_tensor
 from gradir.frontends.pytorch.reading.tensors import PLAIN, read_stored_values
 from gradir.frontends.pytorch.reading.walk import GradFn, find_only_input
 from gradir.frontends.pytorch.recording.steps import SHOWING
+from gradir.frontends.walks import follow
 from gradir.ir import Node, Ref
 from gradir.vocabulary.operations import OWN_NAMES
 
+_VIEWS: Final = frozenset({"Clone", "Expand", "Permute", "Transpose", "Unsqueeze", "UnsafeView", "View"})
+_MOST_VIEWS: Final = 8
 ITS_RESULT: Final = "its result is NaN or infinite already"
 
 
@@ -89,6 +93,16 @@ def _find_full_mask(softmax: GradFn) -> GradFn | None:
         return None
     is_empty = mask.expand_as(result).all(to_signed(getattr(softmax, f"{SAVED}dim")), keepdim=True)
     return masking if bool((is_empty & result.isnan()).any()) else None
+
+
+def is_saturated(fn: GradFn) -> bool:
+    """Return whether every result of a softmax is 0 or 1 without a mask."""
+    result = read_saved_tensor(fn, "result") if stem(fn) == "Softmax" else None
+    below = islice(follow(fn, find_only_input), 1, _MOST_VIEWS)
+    maker = next((each for each in below if stem(each) not in _VIEWS), None)
+    if result is None or maker is None or stem(maker) in {"Add", "MaskedFill", "Where"}:
+        return False
+    return bool(((result == 0) | (result == 1)).all())
 
 
 def _explain_if_equal(name: str, number: float, reason: str) -> Callable[[GradFn], str]:
@@ -247,7 +261,7 @@ class NonfiniteOrigins:
         return None if current is fn else current
 
     def explain(self, fn: GradFn) -> tuple[str, str]:
-        """Return the kind of cause of a function that gave NaN or infinity first, and the reason if known."""
+        """Return the cause of the first NaN or infinity, and the reason if known."""
         reason = explain_undefined(fn)
         if reason and reason != ITS_RESULT:
             return "born", reason

@@ -312,7 +312,7 @@ def is_of_input(flow: Flow, value: Value, dim: int) -> bool:
 
 
 def _trace_single_entry(flow: Flow, at: _At) -> Iterator[_At]:
-    """Yield the inputs of the step that made a value, with the dimensions that give it a single entry."""
+    """Yield the inputs that give a value its single entry, with their dimensions."""
     (value, dim), step = at, flow.step_of(at[0])
     if step is None:
         return

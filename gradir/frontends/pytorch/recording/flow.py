@@ -59,6 +59,8 @@ class Flow:
         self.exchanges: list[Exit] = []
         self.clearings: list[Exit] = []
         self.hooks: list[tuple[Value, Written]] = []
+        self.freezings: dict[int, tuple[weakref.ref[torch.Tensor], Place | None]] = {}
+        """The tensors, by id(), that the program told not to require grad, with the last line that did."""
         self.overwritten, self.departures = steps.Overwritten(), steps.Departures()
         self.given = set[Value]()
         """Results of operations with several outputs that the program received."""

@@ -257,6 +257,7 @@ def _version(tensor: torch.Tensor) -> int:
     return 0 if tensor.is_inference() else private.version_of(tensor)
 
 
+_FREEZING: Final = frozenset({"requires_grad", "requires_grad_"})
 # Functions that read values: a tensor made of these values has no graph.
 _EXITS: Final = {
     *("__array__", "__bool__", "__complex__", "__float__", "__index__", "__int__"),
@@ -279,6 +280,7 @@ class CallsMode(FunctionMode):
         frame = sys._getframe(1)
         try:
             _record_departure(flow, called, args, frame)
+            _record_freezing(flow, called, args, kwargs, frame)
             if called in _EXITS:
                 flow.record_exit(called, args, kwargs, frame)
             elif called == "new_tensor":
@@ -309,6 +311,11 @@ def _record_departure(flow: Flow, called: str, args: Sequence[Any], frame: Frame
     made = flow.find_value(args[0]) if called in LEAVING and args else None
     if made is not None and made.maker != FROM_OUTSIDE:
         flow.departures.add(args[0], flow.exit_of(LEAVING[called], args[:1], frame))
+
+
+def _record_freezing(flow: Flow, called: str, args: Sequence[Any], kwargs: Any, frame: FrameType) -> None:
+    if called in _FREEZING and not (*args[1:], *(kwargs or {}).values(), True)[0]:
+        flow.freezings[id(args[0])] = weakref.ref(args[0]), flow.exit_of(called, (), frame).place
 
 
 @lru_cache(maxsize=4096)

@@ -152,7 +152,7 @@ def _list_contents(entry: _Entry) -> list[_Entry]:
 
 
 def _path_to(path: str, key: object, value: object) -> str:
-    """Return the path of a value in a dict: with its key if the value is a container and the key a plain name."""
+    """Return the path of a value in a dict, with the plain key of a container."""
     has_own_path = isinstance(value, _CONTAINERS) and type(key) is str and key.isidentifier()
     return f"{path}[{key!r}]" if has_own_path else path
 

@@ -30,6 +30,8 @@ _AT_ZERO: Final = 20
 _MOST_STEPS: Final = 0.75
 # A gradient below this fraction of the largest one has vanished.
 _VANISHED: Final = 1e-6
+# The program sets parameters back if no more than this part of a step remains.
+_TAKEN_BACK: Final = 0.01
 
 
 class _Unchanged(NamedTuple):
@@ -57,6 +59,7 @@ class _History:
         # The number of backward passes since the last step whose gradients were cleared, and the place of that.
         self.dropped: tuple[int, Place | None] = 0, None
         self.before_step: torch.Tensor | None = None
+        self.update = 0.0
 
 
 class Movements:
@@ -100,10 +103,12 @@ class Movements:
             self._history_of(optimizer).stamp = _stamp_gradient(optimizer)
 
     def on_step_begin(self, optimizer: Optimizer, numbers: torch.Tensor | None) -> None:
-        """Count the steps that begin with the same sampled ``numbers``."""
+        """Count the steps after which the program sets the sampled ``numbers`` back."""
         history = self._history_of(optimizer)
         before, history.before_step = history.before_step, numbers
-        is_same = before is not None and numbers is not None and torch.equal(before, numbers)
+        is_same = False
+        if before is not None and numbers is not None and before.shape == numbers.shape:
+            is_same = float((numbers - before).norm()) <= _TAKEN_BACK * history.update
         history.undone = history.undone + 1 if is_same else 0
         if history.undone == _LEAST:
             self._optimizers.follow_writes(parameters_of(optimizer))
@@ -120,6 +125,7 @@ class Movements:
         owned = self._parameters.names
         names = tuple(name for name, (tensor, movement) in moved.items() if movement.moved and id(tensor) in owned)
         history.undone = history.undone if names else 0
+        history.update = math.hypot(*(movement.update for _, movement in moved.values()))
         if history.undone == _UNCHANGED:
             place = self._optimizers.writing_place or self._optimizers.place_of(optimizer)
             yield add_place(Cause("undone", "error", names=names), place)
@@ -144,6 +150,10 @@ class Movements:
             # If another optimizer steps, this one may be for later, unless the program clears its gradients.
             if not origin.steps and (not self._steps or origin.cleared >= _UNCHANGED):
                 yield add_place(Cause("never_stepped", "error", origin.name, detail=detail), origin.place)
+        for origin in self._optimizers.origins:
+            if origin.steps >= _UNCHANGED and not origin.is_graded:
+                detail = f"in {pluralize(origin.steps, 'step')} of {origin.name}"
+                yield add_place(Cause("moves_nothing", "error", detail=detail), origin.place)
         for optimizer in self._optimizers.alive:
             history = self._history_of(optimizer)
             if history.at_zero >= max(_AT_ZERO, _MOST_STEPS * history.steps) and history.moved:
@@ -158,7 +168,8 @@ class Movements:
 
     def _find_wiped(self, optimizer: Optimizer, history: _History, moved: Moved) -> Iterator[Cause]:
         norms = [each.norm for _, each in moved.values()]
-        is_zero = bool(norms) and not any(norms)
+        # Without a gradient after the backward pass, the program has cleared nothing.
+        is_zero = bool(norms) and not any(norms) and history.stamp is not None
         cleared = self._optimizers.clearing_place(optimizer) if is_zero else None
         place = cleared or (self._optimizers.clipping_place() if is_zero else None)
         history.wiped = history.wiped + 1 if place else 0
@@ -176,7 +187,9 @@ class Movements:
             yield add_place(Cause("cleared", "error", "zero_grad", tuple(moved), detail=detail), place)
 
     def _find_not_zeroed(self, optimizer: Optimizer, history: _History) -> Iterator[Cause]:
-        history.stamp = _stamp_gradient(optimizer)
+        before, history.stamp = history.stamp, _stamp_gradient(optimizer)
+        # A program may give the step another tensor, such as the difference of two models.
+        history.is_cleared |= before is not None and history.stamp is not None and before[0] != history.stamp[0]
         history.not_zeroed = 0 if history.is_cleared or history.stamp is None else history.not_zeroed + 1
         history.is_cleared = False
         if history.not_zeroed == _LEAST:

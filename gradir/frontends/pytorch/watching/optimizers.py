@@ -42,6 +42,8 @@ class Origin:
     def __init__(self, name: str, place: Place | None) -> None:
         self.name, self.place = name, place
         self.steps = self.cleared = 0
+        # An optimizer of another library may have its own gradients.
+        self.is_graded = False
 
 
 _ASSUMED: Final = Origin("", None)
@@ -85,6 +87,7 @@ class Optimizers(Patches):
         self._clearing_places: dict[int, Place | None] = {}
         self._clipped: tuple[Place | None, Any] = (None, None)
         self.writing_place: Place | None = None
+        self.scaling: Scaling | None = None
 
     def __enter__(self) -> Optimizers:
         self.patch(Optimizer, "__init__", partial(self._wrap_init, self._optimizers))
@@ -154,7 +157,7 @@ class Optimizers(Patches):
         return place if norm is None or float(norm) else None
 
     def find_for_backward(self) -> Sequence[Optimizer]:
-        """Return the optimizers of a backward pass: the one that steps now, or those cleared before it, or all."""
+        """Return the optimizers of a backward pass: that which steps, those cleared, or all."""
         if self._running:
             return [self._running[-1]]
         return [each for each in (ref() for ref in self._cleared) if each is not None] or self.alive
@@ -163,6 +166,10 @@ class Optimizers(Patches):
         if all(each is not optimizer for each in self.alive):
             self.add(optimizer)
         self._running.append(optimizer)
+        if (origin := self._optimizers.by_object.get(optimizer)) is not None and not origin.is_graded:
+            tensors = (each for group in optimizer.param_groups for each in group["params"])
+            is_own = type(optimizer).__module__.startswith("torch.optim.")
+            origin.is_graded = not is_own or any(each.grad is not None for each in tensors)
         self._began(optimizer)
         self._paused.close()
         if not any(map(callable, (*args, *kwargs.values()))):
@@ -204,28 +211,34 @@ class Optimizers(Patches):
         return disabled
 
     def follow_writes(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Record from now on where the program writes to tensors."""
-        self.enter_context(_Writes(self, {storage_of(tensor) for tensor in tensors} - {None}))
+        """Record from now on where the program writes to tensors, or to their ``.data``."""
+        followed = [*tensors]
+        self.enter_context(_Writes(self, {*map(storage_of, followed)} - {None}, {*map(id, followed)}))
 
     def _wrap_clip(self, clip: Callable[..., Any]) -> Callable[..., Any]:
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             norm = clip(*args, **kwargs)
             self._clipped = (self._places(sys._getframe(1)), norm)
+            limit = kwargs.get("max_norm", *args[1:2])
+            if self.scaling is not None and norm is not None and limit is not None:
+                self.scaling.on_clipping(norm, limit, self._clipped[0])
             return norm
 
         return wrapper
 
 
 class _Writes(FunctionMode):
-    def __init__(self, optimizers: Optimizers, storages: Set[int | None]) -> None:
+    def __init__(self, optimizers: Optimizers, storages: Set[int | None], ids: Set[int]) -> None:
         super().__init__()
-        self._optimizers, self._storages, self._places = optimizers, storages, Places()
+        self._optimizers, self._storages, self._ids, self._places = optimizers, storages, ids, Places()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")
         writes = name == "__setitem__" or (name.endswith("_") and not name.startswith(("__", "requires_grad")))
-        is_of_program = writes and self._optimizers.stepping is None
-        if is_of_program and not self._storages.isdisjoint(map(storage_of, tensors_in(args[:1]))):
+        is_data = name == "__set__" and getattr(func.__self__, "__name__", "") == "data"
+        hits = is_data and id(args[0]) in self._ids
+        hits = hits or (writes and not self._storages.isdisjoint(map(storage_of, tensors_in(args[:1]))))
+        if hits and self._optimizers.stepping is None:
             self._optimizers.writing_place = self._places(sys._getframe(1))
         return func(*args, **(kwargs or {}))
 
@@ -243,6 +256,8 @@ def _find_making_frame(frame: FrameType | None, made: object) -> FrameType | Non
 # A search for a scale takes fewer steps: each step halves it, and 16 steps reduce 65,536 to one.
 _MOST: Final = 20
 _LEAST: Final = 5
+# After this many steps with scaled gradients, they are no accident.
+_LEAST_SCALED: Final = 2
 
 
 class Scaling(Patches):
@@ -255,25 +270,43 @@ class Scaling(Patches):
         self._place: Place | None = None
         self._scaled: weakref.ref[torch.Tensor] | None = None
         self._plain: torch.Tensor | None = None
-        self.skipped = 0
+        # Whether the last backward pass was of a scaled loss, whose gradients nobody has unscaled yet.
+        self._is_scaled = self._has_stepped = False
+        self._unscaled_steps = self.skipped = 0
         """Number of steps that the scaler has skipped since the last step."""
         self._steps = 0
 
     def __enter__(self) -> Scaling:
         self.patch(GradScaler, "scale", self._wrap_scale)
         self.patch(GradScaler, "step", self._wrap_step)
+        for name in ("get_scale", "unscale_"):
+            self.patch(GradScaler, name, self._wrap_unscale)
         return self
 
     def remove_scale(self, tensors: object) -> object:
         """Return the roots of a backward pass, without the scale of a loss."""
         is_scaled = self._scaled is not None and isinstance(tensors, torch.Tensor) and self._scaled() is tensors
         plain, self._plain = self._plain, None
+        # A scale of 1, as that of a disabled scaler, changes nothing.
+        self._is_scaled = is_scaled and read_scalar(plain) != read_scalar(tensors)
         return plain if is_scaled else tensors
 
     def excuses(self, tensors: object, plain: object) -> bool:
         """Return whether the scale of a loss may cause infinity or NaN, since the ``plain`` loss is finite."""
         value = read_scalar(plain)
         return plain is not tensors and (value is None or math.isfinite(value))
+
+    def on_step_begin(self, frame: FrameType) -> None:
+        """Count the steps with scaled gradients, in a program that never lets the scaler step."""
+        self._unscaled_steps = self._unscaled_steps + 1 if self._is_scaled and not self._has_stepped else 0
+        if self._unscaled_steps == _LEAST_SCALED:
+            self._report(add_place(Cause("still_scaled", "error", "step"), self._places(frame)))
+
+    def on_clipping(self, norm: float | torch.Tensor, limit: float, place: Place | None) -> None:
+        """Report a program that limits the norm of scaled gradients."""
+        # A norm within the limit, such as an infinite one, leaves the gradients as they are.
+        if self._is_scaled and limit < float(norm) < math.inf:
+            self._report(add_place(Cause("still_scaled", "error", "clip_grad_norm_"), place))
 
     def note_step(self) -> None:
         """Record a step of an optimizer."""
@@ -295,6 +328,7 @@ class Scaling(Patches):
 
     def _wrap_step(self, step: Callable[..., Any]) -> Callable[..., Any]:
         def wrapper(scaler: GradScaler, *args: Any, **kwargs: Any) -> Any:
+            self._is_scaled, self._has_stepped = False, True
             before = self._steps
             result = step(scaler, *args, **kwargs)
             if self._steps == before:
@@ -303,6 +337,15 @@ class Scaling(Patches):
                 if self.skipped == _MOST:
                     self._report(self._make_cause())
             return result
+
+        return wrapper
+
+    def _wrap_unscale(self, unscale: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(unscale)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            # A program that asks for the scale may divide by it.
+            self._is_scaled = False
+            return unscale(*args, **kwargs)
 
         return wrapper
 

@@ -61,13 +61,15 @@ class Parameters:
         self.names: dict[int, str] = {}
         self.scopes: dict[int, str] = {}
         self._sampled: WeakKeyDictionary[Optimizer, _Sampled] = WeakKeyDictionary()
-        self._owned: list[tuple[str, weakref.ref[torch.Tensor]]] = []
+        # Each parameter with its name, and whether it was frozen at first.
+        self._owned: list[tuple[str, weakref.ref[torch.Tensor], bool]] = []
 
-    def find_unused(self, optimizers: Iterable[Optimizer]) -> list[str]:
-        """Return the names of parameters that have a gradient and are in none of these optimizers."""
-        used = {id(tensor) for optimizer in optimizers for tensor in parameters_of(optimizer)}
-        found = [(name, ref()) for name, ref in self._owned]
-        return [name for name, each in found if each is not None and each.grad is not None and id(each) not in used]
+    def find_unused(self, optimizers: Iterable[Optimizer], *, thawed: bool = False) -> list[str]:
+        """Return the names of parameters, perhaps only ``thawed`` ones, with a gradient and in no optimizer."""
+        known = ((name, ref()) for name, ref, was_frozen in self._owned if was_frozen or not thawed)
+        graded = [(name, each) for name, each in known if each is not None and each.grad is not None]
+        used = {id(tensor) for optimizer in (optimizers if graded else ()) for tensor in parameters_of(optimizer)}
+        return [name for name, each in graded if id(each) not in used]
 
     def add_names(self, owned: Iterable[Owned]) -> None:
         """Record the names and modules of parameters."""
@@ -76,7 +78,7 @@ class Parameters:
                 self.names[id(entry.tensor)] = entry.names[0]
                 self.scopes[id(entry.tensor)] = entry.scope
                 if entry.is_parameter:
-                    self._owned.append((entry.names[0], weakref.ref(entry.tensor)))
+                    self._owned.append((entry.names[0], weakref.ref(entry.tensor), not entry.tensor.requires_grad))
 
     def name_of(self, optimizer: Optimizer, tensor: torch.Tensor) -> str:
         """Return the name of a parameter in its module, or else its index in the optimizer."""

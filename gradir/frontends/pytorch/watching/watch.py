@@ -39,7 +39,7 @@ from gradir.watches.model import Finding, Modules, Step, encode_number
 _DEBUG: Final = "GRADIR_DEBUG"
 # Maximum number of backward passes to record until gradir has explained one of each optimizer.
 _EXPLAINED: Final = 4
-# At this step gradir looks for parameters with a gradient in no optimizer.
+# At this step gradir looks for parameters with a gradient in no optimizer; later ones may lack it for as many steps.
 _UNUSED_AT: Final = 3
 # This many equal losses in a row are a finding.
 _CONSTANT: Final = 20
@@ -79,7 +79,7 @@ class Watching(RecordingProgram):
     """Watches the program inside; ``callback`` gets each record, and may raise to end it. See `gradir.watch`."""
 
     def __init__(self, callback: RecordCallback, *, model: object, optimizers: Sequence[Optimizer]) -> None:
-        self.steps = self.backwards = 0
+        self.steps = self.backwards = self._thawed = 0
         self.failed = self._is_lost = self._is_after_step = self._has_ended = False
         self._callback = callback
         self.tape = Tape()
@@ -88,6 +88,7 @@ class Watching(RecordingProgram):
         self._parameters = Parameters()
         self._movements = Movements(self._parameters, self._optimizers)
         self._graphs, self._replicas, self._scaling = GraphCounter(), Replicas(), Scaling(self._report)
+        self._optimizers.scaling = self._scaling
         self._variables, self._places = Variables(), Places()
         self._place: Place | None = None
         self._explained: set[int] = set()
@@ -167,6 +168,7 @@ class Watching(RecordingProgram):
     @_guard
     def on_step_begin(self, optimizer: Optimizer) -> None:
         """Sample the parameters before a step, while infinite gradients have not spoiled them."""
+        self._scaling.on_step_begin(sys._getframe(1))
         for lacking, causes in self._undecided:
             lacking.note_step(optimizer)
             for cause in [cause for cause in causes if not lacking.is_open(cause)]:
@@ -209,6 +211,11 @@ class Watching(RecordingProgram):
             self._record_again(optimizer, ungraded)
         if self.steps == _UNUSED_AT and (unused := self._parameters.find_unused(self._optimizers.alive)):
             self._report(Cause("in_no_optimizer", "info", names=tuple(unused)))
+        thawed = self._parameters.find_unused(self._optimizers.alive, thawed=True)
+        self._thawed = self._thawed + 1 if thawed else 0
+        if self._thawed == _UNUSED_AT:
+            cause = Cause("in_no_optimizer", "error", names=tuple(thawed), detail="the program froze it before")
+            self._report(add_place(cause, self._optimizers.place_of(optimizer)))
         frame: FrameType | None = sys._getframe(1)
         self._variables.note(frame)
         if step.kept is not None:
@@ -346,7 +353,7 @@ class Watching(RecordingProgram):
             self._explain_again()
 
     def _explain_again(self) -> bool:
-        """Compute the losses of this step once more to find causes of infinity or NaN; return whether any is known."""
+        """Compute the losses once more to find causes of infinity or NaN; return whether any is known."""
         name_of = partial(self._parameters.name_among, self._optimizers.alive)
         for computed in () if self._is_lost else compute_again(self.tape, name_of):
             how = "found by computing the loss of this step once more"
