@@ -9,12 +9,13 @@ import msgspec
 import pytest
 from diff_pairs import META, NODE_EDITS, SCOPE_EDITS, edit_sample, pairs
 from hypothesis import given
+from msgspec import UNSET
 from reports import node_fields, render_text
 from samples import chain, everything
 from strategies import graphs, texts
 
 import gradir
-from gradir.diffs.changes import UNSET, Change, Diff, FieldChange, Kind
+from gradir.diffs.changes import Change, Diff, FieldChange, Kind
 from gradir.diffs.compare import _Changes, compare, find_growths
 from gradir.diffs.correspondence import Correspondence
 from gradir.diffs.diff_json import decode, encode

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec import UNSET
 from reports import outcomes
 
 import gradir
 from gradir.cli import main
-from gradir.diffs.changes import UNSET, FieldChange
+from gradir.diffs.changes import FieldChange
 from gradir.diffs.compare import compare
 from gradir.diffs.field_changes import descriptions, field_changes
 from gradir.diffs.ignoring import ignore_fields

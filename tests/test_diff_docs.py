@@ -11,8 +11,9 @@ import msgspec
 import pytest
 
 from gradir.cli import main
-from gradir.diffs.changes import Diff, Kind, Totals
+from gradir.diffs.changes import Diff, Kind
 from gradir.diffs.diff_json import encode
+from gradir.ir.totals import Totals
 from gradir.review.wording import SIGNS
 
 ROOT = Path(__file__).parents[1]

@@ -24,9 +24,10 @@ from reports import (
 )
 from samples import HOSTILE_LABELS
 
-from gradir.diffs.changes import Change, Diff, FieldChange, Totals
+from gradir.diffs.changes import Change, Diff, FieldChange
 from gradir.diffs.compare import compare
 from gradir.ir import Builder, Graph, Node, Ref, Scope, TensorMeta
+from gradir.ir.totals import Totals
 from gradir.review.wording import wrap_text
 
 

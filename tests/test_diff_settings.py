@@ -6,10 +6,11 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import UNSET
 from reports import markdown, render_details, render_text
 
 import gradir
-from gradir.diffs.changes import UNSET, Diff
+from gradir.diffs.changes import Diff
 from gradir.diffs.compare import compare
 from gradir.diffs.diff_json import decode, encode
 from gradir.ir import Graph, Node, Producer, Ref, Scope

@@ -11,9 +11,10 @@ from hypothesis import given
 from reports import render_text
 from samples import HOSTILE_LABELS, everything, hostile
 
-from gradir.diffs.changes import Change, Diff, FieldChange, Totals
+from gradir.diffs.changes import Change, Diff, FieldChange
 from gradir.diffs.compare import compare
 from gradir.ir import Cut, Graph, Node, Ref, Saved, Scope, TensorMeta
+from gradir.ir.totals import Totals
 from gradir.review.wording import ANSI, Palette
 
 

@@ -184,22 +184,6 @@ def test_a_file_with_the_name_of_a_revision_is_taken_with_a_warning(run: Run, re
     assert run("gradir", "diff", "HEAD", "--", "model.gir").startswith("no difference in the autograd graph; ")
 
 
-def test_a_file_in_a_submodule_is_named_as_such(
-    run: Run, repository: Path, tmp_path: Path, environment: dict[str, str]
-) -> None:
-    (repository / "libs").mkdir()
-    source = str(tmp_path / "repository" / ".git")
-    run("git", "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", source, "libs/other")
-    run("git", "commit", "-q", "-m", "submodule")
-    advice = "libs/other is a submodule: run this in it\n"
-    said = run("gradir", "diff", "HEAD:libs/other/model.gir", "model.gir", status=2)
-    assert said == f"gradir: HEAD:libs/other/model.gir: {advice}"
-    assert run("gradir", "diff", "HEAD", "libs/other/model.gir", status=2).endswith(advice)
-    inside = runner(repository / "libs" / "other", environment)
-    assert inside("gradir", "diff", "HEAD", "model.gir").startswith("no difference in the autograd graph; ")
-    assert "submodule" not in run("gradir", "diff", "HEAD:libs/x.gir", "model.gir", status=2)
-
-
 def test_a_merge_without_the_driver_is_reported_from_a_broken_file(run: Run, repository: Path) -> None:
     run("git", "checkout", "-q", "-b", "other", "HEAD~1")
     text = (repository / "model.gir").read_text()

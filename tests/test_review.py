@@ -15,13 +15,13 @@ from samples import HOSTILE_LABELS, chain, everything, hostile
 from strategies import graphs
 
 import gradir
-from gradir.diffs.changes import Change, Diff, FieldChange, Totals
+from gradir.diffs.changes import Change, Diff, FieldChange
 from gradir.diffs.compare import compare
 from gradir.diffs.ignoring import ignore_fields, normalize_diff
 from gradir.errors import GradirError
 from gradir.ir import Builder, Cut, Graph, Node, Ref, Saved, Scope, TensorMeta
 from gradir.ir.marks import SIGNS, status
-from gradir.ir.totals import sizes, totals
+from gradir.ir.totals import Totals, sizes, totals
 from gradir.ir.validate import check
 from gradir.review import report
 from gradir.review.conditions import parse_conditions

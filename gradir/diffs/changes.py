@@ -20,22 +20,6 @@ if TYPE_CHECKING:
     from gradir.diffs.correspondence import Correspondence
     from gradir.ir import Graph
 
-__all__ = [
-    "ADDED_OR_REMOVED",
-    "UNSET",
-    "Change",
-    "Diff",
-    "FieldChange",
-    "Finding",
-    "Growth",
-    "Kind",
-    "Level",
-    "Sides",
-    "Subject",
-    "Totals",
-    "script_for",
-]
-
 Kind = Literal["added", "removed", "changed", "renamed", "moved"]
 Subject = Literal["node", "scope", "cut", "module", "graph"]
 Level = Literal["error", "change", "note"]

@@ -153,13 +153,15 @@ class _Changes:
 
     def _compare_order(self) -> Iterator[Change]:
         nodes, scopes, cuts = (find_out_of_place(*both) for both in (self._nodes, self._scopes, self._cuts))
-        found = {}
-        if nodes:
-            found["nodes"] = _distinguish(self._nodes[0][nodes[0]].id, *nodes)
-        if scopes:
-            found["scopes"] = _distinguish(self._scopes[0][scopes[0]].path, *scopes)
-        if cuts:
-            found["cuts"] = _distinguish(*map(_cut_label, (self._own_cut_keys[cuts[0]], *cuts)))
+        names = {
+            "nodes": nodes and (self._nodes[0][nodes[0]].id, *nodes),
+            "scopes": scopes and (self._scopes[0][scopes[0]].path, *scopes),
+            "cuts": cuts and tuple("#".join(map(str, key[:2])) for key in (self._own_cut_keys[cuts[0]], *cuts)),
+        }
+        # If the old name and the new one are equal, the translated one differs.
+        found = {
+            key: (found[1] if found[0] == found[2] else found[0], found[2]) for key, found in names.items() if found
+        }
         if found:
             yield _graph_change("order", found)
 
@@ -197,11 +199,6 @@ def _graph_change(subject: str, fields: Mapping[str, tuple[str, str]]) -> Change
     return Change("changed", "graph", subject, fields=tuple(FieldChange((key,), *pair) for key, pair in fields.items()))
 
 
-def _distinguish(old: str, translated: str, new: str) -> tuple[str, str]:
-    """Return the names of an old and a new record, the old one translated if both are equal."""
-    return (translated if old == new else old), new
-
-
 def _cut_keys(cuts: Sequence[Cut]) -> list[Path]:
     """Return a key for each cut; keys of places differ from those of parameters."""
     names = number_repeats(cut_name(cut) for cut in cuts if not cut.is_place)
@@ -209,7 +206,7 @@ def _cut_keys(cuts: Sequence[Cut]) -> list[Path]:
     found: list[Path] = []
     for cut in cuts:
         kinds[cut.kind] += cut.is_place
-        found.append(("place", cut.kind, kinds[cut.kind]) if cut.is_place else next(names))
+        found.append((cut.kind, kinds[cut.kind], "place") if cut.is_place else next(names))
     return found
 
 
@@ -236,11 +233,6 @@ def _match_cut_keys(old: Sequence[Cut], new: Sequence[Cut], keys: Sequence[Path]
 def _similarity_key(cut: Cut, *fields: str) -> Hashable:
     """Return a key that is equal for cuts that may match, with these fields of their sources."""
     return (cut.kind, cut.op, cut.scope, cut.names, *(getattr(cut.source, field, None) for field in fields))
-
-
-def _cut_label(key: Path) -> str:
-    is_place = key[0] == "place" and len(key) > 1 and isinstance(key[1], str)
-    return "#".join(map(str, key[1:] if is_place else key))
 
 
 def cut_name(cut: Cut) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from msgspec import UNSET
 
-from gradir.diffs.changes import UNSET, Change, Diff, FieldChange
+from gradir.diffs.changes import Change, Diff, FieldChange
 from gradir.diffs.field_changes import type_at
 from gradir.ir import AttrValue, Cut, Node, Scope
 from gradir.ir.head import Head

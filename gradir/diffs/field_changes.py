@@ -244,7 +244,7 @@ def _settings(record: Node | Scope | Cut | None, vocabulary: Vocabulary) -> Iter
             if (
                 _is_short(value)
                 and _is_setting(name, value_text(value), vocabulary)
-                and not _names_a_size(sizes, f"attrs.{name}")
+                and not names_any(sizes, f"attrs.{name}")
             ):
                 yield ("attrs", name), value
     elif isinstance(record, Scope):
@@ -276,6 +276,7 @@ def _is_setting(name: str, value: str, vocabulary: Vocabulary) -> bool:
 
 
 @lru_cache
-def _names_a_size(patterns: tuple[str, ...], name: str) -> bool:
+def names_any(patterns: tuple[str, ...], name: str) -> bool:
+    """Return whether one of these patterns `names_field`."""
     # Thousands of nodes have the same few attributes.
     return any(names_field(pattern, name) for pattern in patterns)

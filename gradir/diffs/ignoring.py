@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
-from gradir.diffs.changes import ADDED_OR_REMOVED, UNSET, Change, Diff, FieldChange
-from gradir.diffs.field_changes import fits, head_fields, names_field, record_fields
+from gradir.diffs.changes import ADDED_OR_REMOVED, Change, Diff, FieldChange
+from gradir.diffs.field_changes import fits, head_fields, names_any, record_fields
 from gradir.errors import GradirError, did_you_mean
 from gradir.ir import Cut, Graph, Node, Ref, Saved, Scope
 from gradir.ir.edges import move_edges
@@ -49,12 +50,8 @@ def ignore_fields(diff: Diff, patterns: Sequence[str]) -> Diff:
     )
     return _filter_fields(
         replace(diff, changes=changes),
-        lambda change: [field for field in change.fields if not _match_any(patterns, field)],
+        lambda change: [field for field in change.fields if not names_any((*patterns,), field.name)],
     )
-
-
-def _match_any(patterns: Iterable[str], field: FieldChange) -> bool:
-    return any(names_field(pattern, field.name) for pattern in patterns)
 
 
 def normalize_diff(diff: Diff, vocabulary: Vocabulary | None = None) -> Diff:
@@ -135,8 +132,8 @@ def _significant_fields(change: Change, vocabulary: Vocabulary, unread: Abstract
             or _is_unread(field)
             or _are_synonyms(field, vocabulary)
             or (is_synonym and field.path[0] == "kinds")
-            or _match_any(unsettled, field)
-            or (is_half_known and _match_any(unexposed, field))
+            or names_any(unsettled, field.name)
+            or (is_half_known and names_any(unexposed, field.name))
             or (field.path[-1] == "storage" and not unread.isdisjoint((field.before, field.after)))
         )
         if not by_release:

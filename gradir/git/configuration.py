@@ -45,12 +45,11 @@ def config_home() -> Path:
 def remove_sections(data: bytes) -> bytes:
     r"""Return a configuration without gradir's sections, if they are unchanged.
 
-    git can unset them too, but leaves the name of a section below a comment.
-
     >>> ours = b'[diff "gradir"]\n\ttextconv = x\n[difftool "gradir"]\n\tcmd = y\n'
     >>> remove_sections(b"# mine\n" + ours)
     b'# mine\n'
     """
+    # git can unset them too, but leaves the name of a section below a comment.
     return _SECTIONS.sub(b"", data, count=1)
 
 

@@ -80,14 +80,25 @@ def uninstall(where: Where) -> None:
     """Remove what `install` added, and files and folders that are empty then."""
     texts = {path: _text(path) for path in _attributes_paths(where)}
     rests = {path: remove_block(text) for path, text in texts.items() if has_block(text)}
-    _unset(where)
+    config = config_path(where)
+    if config.is_file():
+        data = files.read_bytes(config)
+        if (others := remove_sections(data)) != data:
+            files.write_bytes(config, others)
+    for key in _settings(where):
+        if succeeds(["config", f"--{where}", "--get-all", key]):
+            output(["config", f"--{where}", "--unset-all", key])
     script = _script(where)
     if _is_script(_encode(_text(script))):
         script.unlink()
     for path, rest in rests.items():
         files.write_bytes(path, _encode(rest))
-    for path in (*texts, script, config_path(where)):
-        _remove_empty(path)
+    for path in (*texts, script, config):
+        place = Path(os.path.realpath(path))
+        with contextlib.suppress(OSError):
+            if place.is_file() and not place.stat().st_size:
+                place.unlink()
+            place.parent.rmdir()
     _forget()
 
 
@@ -112,27 +123,6 @@ def _install(where: Where) -> None:
     for key, value in _settings(where).items():
         output(["config", f"--{where}", "--replace-all", key, value])
     files.write_bytes(_make_parent(path), _encode(attributes))
-
-
-def _unset(where: Where) -> None:
-    config = config_path(where)
-    if config.is_file():
-        data = files.read_bytes(config)
-        rest = remove_sections(data)
-        if rest != data:
-            files.write_bytes(config, rest)
-    for key in _settings(where):
-        if succeeds(["config", f"--{where}", "--get-all", key]):
-            output(["config", f"--{where}", "--unset-all", key])
-
-
-def _remove_empty(path: Path) -> None:
-    """Remove a file without content, and its folder if that is empty then."""
-    place = Path(os.path.realpath(path))
-    with contextlib.suppress(OSError):
-        if place.is_file() and not place.stat().st_size:
-            place.unlink()
-        place.parent.rmdir()
 
 
 def _settings(where: Where) -> dict[str, str]:

@@ -74,16 +74,9 @@ def read_blob(revision: str, path: str) -> bytes:
 
     A path that starts with ``./`` is relative to the working directory, any other to the root of the repository.
     """
-    if revision.startswith(":"):
-        return output(["cat-file", "--filters", f"{revision}:{path}"])
-    if not is_revision(revision):
+    if not (revision.startswith(":") or is_revision(revision)):
         raise GitError(f"{revision}: git knows no such revision here")
-    try:
-        return output(["cat-file", "--filters", f"{revision}:{path}"])
-    except GitError:
-        if submodule := _submodule(revision, path):
-            raise GitError(f"{revision}:{path}: {submodule} is a submodule: run this in it") from None
-        raise
+    return output(["cat-file", "--filters", f"{revision}:{path}"])
 
 
 def find_rename(path: str, revision: str, other: str) -> str:
@@ -97,14 +90,6 @@ def find_rename(path: str, revision: str, other: str) -> str:
     found = _run(["diff", "-z", "-M", "--name-status", "--diff-filter=R", *sides, "--"]).stdout
     entries = iter(os.fsdecode(found).split("\0"))
     return next((old for _, old, new in zip(entries, entries, entries, strict=False) if new == path), "")
-
-
-def _submodule(revision: str, path: str) -> str:
-    names = path.split("/")
-    above = ["/".join(names[:count]) for count in range(1, len(names))]
-    question = ["ls-tree", "-z", *([] if path.startswith("./") else ["--full-tree"]), revision, "--", *above]
-    found = _run(question).stdout.split(b"\0") if above else []
-    return next((os.fsdecode(line.partition(b"\t")[2]) for line in found if line.startswith(b"160000 ")), "")
 
 
 def _run(arguments: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
@@ -191,7 +176,8 @@ def sides(words: Sequence[str], paths: int = 0) -> tuple[Side, Side]:
     if not _is_file(first) and ":" not in first:
         _check_revision(first, second)
         return Side(_relative(second), first), Side(second)
-    if not paths and _may_be_revision(first):
+    may_be_revision = ":" not in first and first != "-" and ".gir" not in first
+    if not paths and may_be_revision and has_git() and is_revision(first):
         warn(f"{first}: the file is compared, and not the revision of this name: write {first} -- {second} for that")
     return side(first), side(second)
 
@@ -201,10 +187,6 @@ def _check_revision(revision: str, file: str) -> None:
         raise GradirError(f"{revision}: neither a file nor a revision that git knows")
     if not _is_file(file) and is_revision(file):
         raise GradirError(f"{revision} and {file} are revisions; name a file too: {revision} {file} -- model.gir")
-
-
-def _may_be_revision(file: str) -> bool:
-    return ":" not in file and file != "-" and ".gir" not in file and has_git() and is_revision(file)
 
 
 def side(word: str) -> Side:

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gradir.diffs.changes import ADDED_OR_REMOVED, Finding
-from gradir.diffs.field_changes import names_field
+from gradir.diffs.field_changes import names_any
 from gradir.ir import Ref
 from gradir.review.relative_changes import COUNTS, WHOLE_NUMBER
 
@@ -216,7 +216,7 @@ class _Common:
             return _ValueChange(str(key), field.before, field.after) in self.same
         if field.path[0] == "in":
             return self._is_cast(field)
-        is_size = any(names_field(pattern, field.name) for pattern in self._size_attributes)
+        is_size = names_any(self._size_attributes, field.name)
         return is_size and self._are_in_ratio(field, self._powers)
 
     def _describes(self, before: object, after: object) -> bool:

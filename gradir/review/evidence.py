@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from gradir.diffs.changes import ADDED_OR_REMOVED, UNSET
-from gradir.diffs.field_changes import names_field
+from msgspec import UNSET
+
+from gradir.diffs.changes import ADDED_OR_REMOVED
+from gradir.diffs.field_changes import names_any
 from gradir.diffs.modules import Outline
 from gradir.ir import Graph, Ref
 from gradir.ir.edges import sources
@@ -212,7 +214,7 @@ class Evidence:
         """Return whether a field is a size, dtype or device of a tensor, which follows from the inputs."""
         if field.path[0] in {"out", "saved"} and len(field.path) > _WHOLE_TENSOR:
             return field.path[-1] in _OF_TENSORS
-        return any(names_field(pattern, field.name) for pattern in self.vocabulary.sizes)
+        return names_any(self.vocabulary.sizes, field.name)
 
 
 def find_read_owner(change: Change, nodes: Mapping[tuple[bool, str], K]) -> K | None:

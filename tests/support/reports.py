@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from gradir import registry
-from gradir.diffs.changes import UNSET, Change, Diff, FieldChange, Finding, Sides
+from gradir.diffs.changes import Change, Diff, FieldChange, Finding, Sides
 from gradir.diffs.compare import compare
 from gradir.diffs.correspondence import Correspondence
 from gradir.diffs.matching import match

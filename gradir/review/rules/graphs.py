@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from gradir.diffs.changes import ADDED_OR_REMOVED, UNSET, Finding
+from msgspec import UNSET
+
+from gradir.diffs.changes import ADDED_OR_REMOVED, Finding
 from gradir.diffs.computing import computes_the_same
 from gradir.ir import Saved
 from gradir.ir.cuts import find_graph_without_flow

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 
     from gradir.diffs.changes import Change
-    from gradir.diffs.modules import ChangedModule, Outline
+    from gradir.diffs.modules import ChangedModule
     from gradir.ir import Graph
     from gradir.review.evidence import Evidence, WholeModule
     from gradir.review.relative_changes import RelativeChanges
@@ -35,7 +35,7 @@ def report_whole_modules(evidence: Evidence) -> Iterator[Finding]:
     """Report added and removed modules, equal ones together, each before the nodes that read from it."""
     # `itself` is false if only all nodes of the module were added or removed. `saved` has the bytes of the first of
     # equal modules, the fewest and the most. These differ if equal modules save one tensor, which counts once.
-    wholes = evidence.wholes
+    wholes, outline = evidence.wholes, evidence.wholes.outline
     owners = {at: whole for at in evidence.left if (whole := wholes.find_top_of(evidence.changes[at])) is not None}
     readers = _find_readers(evidence, owners)
     inside: dict[WholeModule, list[int]] = {}
@@ -65,7 +65,11 @@ def report_whole_modules(evidence: Evidence) -> Iterator[Finding]:
             if whole in readers:
                 reading = [evidence.changes[at] for at in readers[whole]]
                 changes = [replace(each, id=remove_ordinal(each.id)) for each in reading]
-                relative = make_relative(changes, *_find_both_paths(wholes.outline, whole))
+                # The path that the module would have in the other graph, where its parent may have another name.
+                parent, dot, name = whole.path.rpartition(".")
+                above = outline.was(parent) if whole.added else outline.paths.get(parent)
+                both = whole.path, whole.path if above is None else f"{above}{dot}{name}"
+                relative = make_relative(changes, *(both if whole.added else both[::-1]))
                 alike.setdefault(drop_sizes(relative), []).append(whole)
         paths = [whole.path for whole in members]
         for wholes_read in alike.values():
@@ -100,14 +104,6 @@ def report_equal_modules(evidence: Evidence) -> Iterator[Finding]:
         paths = tuple(module.path for module in members)
         details = {name: True for name, is_set in (("gone", gone), ("sizes", len(groups) > 1)) if is_set}
         yield Finding("same", "change", paths, tuple(members.values()), details=details)
-
-
-def _find_both_paths(outline: Outline, whole: WholeModule) -> tuple[str, str]:
-    """Return the paths of a module in the second graph and the first, one hypothetical."""
-    parent, dot, name = whole.path.rpartition(".")
-    other_parent = outline.was(parent) if whole.added else outline.paths.get(parent)
-    other = whole.path if other_parent is None else f"{other_parent}{dot}{name}"
-    return (whole.path, other) if whole.added else (other, whole.path)
 
 
 def _list_paths_and_changes(
@@ -163,16 +159,15 @@ def report_graph_changes(evidence: Evidence) -> Iterator[Finding]:
     for key, indices in equal.items():
         # Renames that equal no other are grouped by the module around them.
         grouped[key if len(indices) > 1 else _siblings_key(evidence.changes[indices[0]])] += indices
-    others = (at for at in evidence.left if evidence.changes[at].subject not in {"node", "scope", "module"})
-    grouped.update((at, [at]) for at in others)
     wrappers: set[int] = set()
     for indices in grouped.values():
-        first = evidence.changes[indices[0]]
-        if _is_rename(first):
-            yield _make_rename_finding(evidence, indices, wrappers)
-        else:
-            kind = "cut-changed" if first.subject == "cut" else first.id if is_renumbering(first) else "graph"
-            yield Finding(kind, "note" if is_renumbering(first) else "change", (first.id,), (tuple(indices),))
+        yield _make_rename_finding(evidence, indices, wrappers)
+    for at in evidence.left:
+        change = evidence.changes[at]
+        if change.subject not in {"node", "scope", "module"}:
+            is_minor = is_renumbering(change)
+            kind = "cut-changed" if change.subject == "cut" else change.id if is_minor else "graph"
+            yield Finding(kind, "note" if is_minor else "change", (change.id,), ((at,),))
 
 
 def _is_rename(change: Change) -> bool:
