@@ -313,12 +313,8 @@ def test_ten_thousand_changes_are_reported() -> None:
     equal, different = (render_details(many(1_000, flag), UNKNOWN) for flag in (True, False))
     assert equal.splitlines()[2] == "h.{0..999}: the same 10 changes in each of 1,000 modules, here in h.0"
     assert len(equal.splitlines()) == 3 + 10 * 3
-    assert different.splitlines()[2:4] == [
-        "(by module)",
-        "  ~ 1,000 modules h.{0..999}  each ~10 nodes (attrs, in)",
-    ]
     lines = 1_000 * (2 + 10 * 3)
-    assert len(different.splitlines()) == 1 + 3 + lines
+    assert len(different.splitlines()) == 1 + lines
     assert len(render_text(many(1_000, False), UNKNOWN).splitlines()) == 1 + lines
 
 

@@ -27,8 +27,8 @@ class _Shared:
     path: str
     others: dict[str, None] = field(default_factory=dict)
     changes: list[int] = field(default_factory=list)
-    # The operations of the others that only one graph has, and its own that only the other graph has.
-    operations: tuple[Counter[Hashable], Counter[Hashable]] = field(default_factory=lambda: (Counter(), Counter()))
+    # How many more of each operation the module runs than the others did.
+    surplus: Counter[Hashable] = field(default_factory=Counter)
 
 
 def report_shared_modules(evidence: Evidence) -> Iterator[Finding]:
@@ -42,7 +42,7 @@ def report_shared_modules(evidence: Evidence) -> Iterator[Finding]:
         for each in dict.fromkeys(places.values()):
             scope = one.scopes[each.path]
             are_equal = {many.scopes[other].class_name for other in each.others} == {scope.class_name}
-            if are_equal and each.operations[0] == each.operations[1]:
+            if are_equal and not any(each.surplus.values()):
                 grouped[scope.class_name, scope.calls, mask_numbers(each.path)].append(each)
         for (name, calls, _), found in grouped.items():
             yield Finding(
@@ -69,7 +69,7 @@ def _find_places(evidence: Evidence, many: Graph, one: Graph, kind: str) -> Mapp
                     if found.setdefault(other, shared) is shared:
                         shared.others[other] = None
                         # The modules do not become one if both graphs share a parameter of them.
-                        shared.operations[0][name] += name in tied
+                        shared.surplus[name] += name in tied
                     break
     return found
 
@@ -87,7 +87,7 @@ def _add_changes(evidence: Evidence, places: Mapping[str, _Shared], own: str) ->
             shared.changes.append(at)
             node = evidence.graphs[is_added].nodes.get(change.id)
             if node is not None and node.role == "function" and node.op not in evidence.vocabulary.accumulators:
-                shared.operations[change.kind == own][change.scope[len(place) :], node.op, node.outputs] += 1
+                shared.surplus[change.scope[len(place) :], node.op, node.outputs] += 1 if change.kind == own else -1
         elif shared is not None and _only_follows(change, COUNTS_AND_CALLS):
             shared.changes.append(at)
         elif change.id in around and change.subject == "scope" and _only_follows(change, COUNTS):
