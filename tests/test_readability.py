@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from gradir.ir import Builder, Graph, Scope, TensorMeta
 from gradir.ir.build import Value
@@ -280,6 +281,13 @@ def test_what_no_step_makes_small_is_not_readable() -> None:
     b = Builder()
     b.output(b.function("cat", [b.tensor(f"x{number}", META) for number in range(200)], [META]))
     assert readable(b.build()) is None
+
+
+@pytest.mark.parametrize("taken", [["cell.×50", "cell.×50 (3)"], ["cell.×50", "cell.×500"]])
+def test_a_frame_of_equal_steps_gets_the_first_free_number(taken: list[str]) -> None:
+    graph = loop(50)
+    small = once(replace(graph, scopes={**graph.scopes, **{path: Scope(path) for path in taken}}))
+    assert {*small.scopes} == {*graph.scopes, *taken, "cell.×50 (2)"}
 
 
 def test_the_caption_is_text() -> None:
