@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections import Counter
 from operator import getitem
 from typing import Any
 
@@ -11,6 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch", minversion="2.8")
 
+from call_counts import count_calls  # noqa: E402
 from torch import fx, nn  # noqa: E402
 
 import gradir  # noqa: E402
@@ -143,16 +142,11 @@ def test_the_forward_of_a_custom_function_is_without_its_backward():
     assert [node.op for node in found.nodes.values() if node.op == "mul"] == ["mul"]
 
 
-def _count_calls(modules: int) -> int:
-    traced, calls = fx.symbolic_trace(nn.Sequential(*(nn.Linear(1, 1) for _ in range(modules)))), Counter[str]()
-    sys.setprofile(lambda _, event, __: calls.update([event]))
-    try:
-        gradir.capture(traced)
-    finally:
-        sys.setprofile(None)
-    return calls.total()
+def _traced(modules: int) -> fx.GraphModule:
+    return fx.symbolic_trace(nn.Sequential(*(nn.Linear(1, 1) for _ in range(modules))))
 
 
 def test_the_time_for_a_traced_module_is_linear_in_its_submodules():
-    _count_calls(10)
-    assert _count_calls(400) < 5 * _count_calls(100)
+    few, many = _traced(100), _traced(400)
+    gradir.capture(few)
+    assert count_calls(lambda: gradir.capture(many)) < 5 * count_calls(lambda: gradir.capture(few))

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
+from call_counts import count_calls
+from msgspec.structs import replace
 
 from gradir.ir import Builder, Graph, Scope, TensorMeta
 from gradir.ir.build import Value
@@ -280,6 +284,30 @@ def test_a_graph_that_no_step_makes_small_is_unreadable() -> None:
     b = Builder()
     b.output(b.function("cat", [b.tensor(f"x{number}", META) for number in range(200)], [META]))
     assert readable(b.build()) is None
+
+
+@pytest.mark.parametrize("taken", [["cell.×50", "cell.×50 (3)"], ["cell.×50", "cell.×500"]])
+def test_a_frame_of_equal_steps_gets_the_first_free_number(taken: list[str]) -> None:
+    graph = loop(50)
+    small = once(replace(graph, scopes={**graph.scopes, **{path: Scope(path) for path in taken}}))
+    assert {*small.scopes} == {*graph.scopes, *taken, "cell.×50 (2)"}
+
+
+def triples(count: int) -> Graph:
+    """A chain of operations, each three times in a row."""
+    b = Builder()
+    value: Value = b.tensor("x", META)
+    for number in range(3 * count):
+        value = b.function(f"op{number // 3 * 7919 % 101}", [value], [META])
+    b.output(value)
+    return b.build()
+
+
+@pytest.mark.parametrize("draw", [once, lambda graph: graph.to("html")])
+def test_the_time_is_linear_in_the_number_of_frames(draw: Callable[[Graph], object]) -> None:
+    few, many = triples(150), triples(600)
+    draw(few)
+    assert count_calls(lambda: draw(many)) < 5 * count_calls(lambda: draw(few))
 
 
 def test_the_caption_is_text() -> None:

@@ -91,7 +91,7 @@ def _operation_kind(node: Node, place: str) -> tuple[object, ...]:
 
 def _make_stacks(graph: Graph, blocks: Blocks, runs: Sequence[Sequence[int]]) -> list[Stack]:
     found: list[Stack] = []
-    ids, taken = [*graph.nodes], set(graph.scopes)
+    ids, taken, counts = [*graph.nodes], set(graph.scopes), Counter[str]()
     for run in runs:
         carried = blocks.find_carried(run)
         if carried is None:
@@ -101,7 +101,8 @@ def _make_stacks(graph: Graph, blocks: Blocks, runs: Sequence[Sequence[int]]) ->
         path = wanted = f"{before}.×{len(steps)}" if before else f"×{len(steps)}"
         # Another loop in the same module may have as many steps.
         while path in taken:
-            path = f"{wanted} ({sum(other.startswith(wanted) for other in taken) + 1})"
+            counts[wanted] += 1
+            path = f"{wanted} ({counts[wanted] + 1})"
         taken.add(path)
         found.append(Stack(before, path, steps, carried))
     return found

@@ -5,6 +5,7 @@ viewer/src/data/read.ts reads it. Columns refer to tables of values that several
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise, repeat
 from operator import sub
@@ -261,6 +262,8 @@ class _EqualSteps:
         """Find steps among the nodes that represent themselves in ``layers``; ``how`` qualifies their names."""
         self._tree, self._scopes, self._how = tree, scopes, how
         self.homes, self.modules = [*scopes], list[_StepModule]()
+        self._taken = Memo[int, set[str]](lambda parent: {tree.names[child] for child in tree.children[parent]})
+        self._counts = Counter[tuple[int, str]]()
         columns = columns._replace(edges=columns.edges.standing(layers))
         names = [mask_indices(scope.path) for scope in tree.scopes]
         places = [names[scope] for scope in scopes]
@@ -280,13 +283,11 @@ class _EqualSteps:
     def _add_frames(self, first: Column, last: Column, times: int) -> None:
         tree, scopes, modules, count = self._tree, self._scopes, self.modules, len(self._tree.scopes)
         parent = _find_common_module(tree, {scopes[number] for number in (*first, *last)})
-        taken = {tree.names[child] for child in tree.children[parent]}
-        taken.update(module.name for module in modules if module.parent == parent)
         plain = name = f"×{times} {self._how}".strip()
-        number = 1
-        while name in taken:
-            number += 1
-            name = f"{plain} ({number})"
+        while name in self._taken[parent]:
+            self._counts[parent, plain] += 1
+            name = f"{plain} ({self._counts[parent, plain] + 1})"
+        self._taken[parent].add(name)
         frames = {parent: count + len(modules)}
         modules.append(_StepModule(parent, parent, name, times))
         for node in first:
