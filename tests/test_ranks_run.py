@@ -323,6 +323,22 @@ def test_a_stage_by_hand_runs_all_microbatches_of_its_step(
     assert rank.accumulates is not bool(received)
 
 
+AGAIN = """
+dist.send(gradient, 1)
+optimizer.step()
+dist.recv(x, 1)
+stage(x).sum().backward()
+optimizer.step()
+"""
+
+
+def test_a_step_by_hand_begins_after_the_one_of_the_optimizer(folder: Path) -> None:
+    steps = PIPED.format(wrap="").replace("optimizer.step()\n", AGAIN)
+    (folder / "train.py").write_text(steps)
+    assert main(["run", "-o", "run.{rank}.gir", "--step", "3", "train.py"]) == 0
+    assert [each.op for each in gradir.load(folder / "run.0.gir").collectives] == ["recv"]
+
+
 OBJECTS = """
 def gather():
     dist.all_reduce(torch.ones(3, dtype=torch.uint8))

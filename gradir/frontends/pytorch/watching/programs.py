@@ -129,7 +129,9 @@ class Running(RecordingProgram):
             self._start_step(has_ended=has_ended)
 
     def _on_step_begin(self, optimizer: Optimizer) -> None:
-        if self.is_piped and self._until is None:
+        # The last messages of a step by hand may follow its backward.
+        is_by_hand = self._recording is not None and self._recording.sends_by_hand
+        if self._until is None and (self.is_piped or is_by_hand):
             self.is_piped = False
             self._start_step(has_ended=True)
         trained = parameters_of(optimizer)
