@@ -76,22 +76,14 @@ def kinds() -> Mapping[str, type[Frontend]]:
 
 
 def other_format(path: str) -> str:
-    """Describe a file by its name with the command that works instead; return an empty text if it is unknown.
-
-    >>> other_format("model.onnx").partition(",")[0], other_format("model.gir")
-    ('an ONNX model', '')
-    """
+    """Describe a file by its name with the command that works instead; return an empty text if it is unknown."""
     suffix = path[path.rfind(".") :].lower() if "." in path else ""
     known = _OTHER_FORMATS.get(suffix, "")
     return known or next(filter(None, (getattr(kind, "files", {}).get(suffix) for kind in kinds().values())), "")
 
 
 def reader_of(path: str) -> str:
-    """Return the front-end that reads files of this name, or an empty text if none does.
-
-    >>> reader_of("net.gir")
-    ''
-    """
+    """Return the front-end that reads files of this name, or an empty text if none does."""
     suffix = path[path.rfind(".") :].lower() if "." in path else ""
     return next((name for name, kind in kinds().items() if suffix in getattr(kind, "reads", ())), "")
 

@@ -65,11 +65,7 @@ def chooses(options: Iterable[str]) -> bool:
 
 
 def picture_options(options: Mapping[str, object]) -> Mapping[str, object]:
-    """Return the options of a picture, which shows layers unless a pass or all nodes are requested.
-
-    >>> picture_options({"theme": "dark"}), picture_options({"depth": 2}), picture_options({"all": True})
-    ({'layers': True, 'theme': 'dark'}, {'depth': 2}, {'all': True})
-    """
+    """Return the options of a picture, which shows layers unless a pass or all nodes are requested."""
     is_whole = options.get("all") not in {None, False, "false"}
     return options if is_whole or chooses(options) else {"layers": True, **options}
 

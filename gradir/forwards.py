@@ -14,11 +14,7 @@ IGNORED: Final = ("source", "names", "order", "indices", "scopes", "cuts")
 
 
 def forward_name(path: str) -> str:
-    """Return the name of the file beside ``path`` for the forward graph of the same run.
-
-    >>> forward_name("a/loss.gir"), forward_name("loss.gir.zst"), forward_name("a.b/loss")
-    ('a/loss.forward.gir', 'loss.forward.gir.zst', 'a.b/loss.forward')
-    """
+    """Return the name of the file beside ``path`` for the forward graph of the same run."""
     name = os.path.basename(path)  # noqa: PTH119 (no pathlib before a program runs)
     stem, dot, rest = name.partition(".gir")
     if not dot:

@@ -16,13 +16,10 @@ _MARKER: Final = re.compile(r"<!-- /?gradir: .* -->")
 
 
 def code_span(text: str, longest: int | None = _LONGEST_NAME) -> str:
-    r"""Return text as a code span for a table cell, without its middle if it is too long.
+    """Return text as a code span for a table cell, without its middle if it is too long.
 
     GitHub and others find no mention, issue, address, hash or emoji in a code span. Outside of one neither a backslash
     nor an entity hides these, since they look for them in the parsed text.
-
-    >>> code_span("a|b"), code_span("`")
-    ('`a\\|b`', '`` ` ``')
     """
     if longest is not None and len(text) > longest:
         text = f"{text[: longest // 2]}…{text[-longest // 2 :]}"

@@ -233,11 +233,7 @@ def _plain_failures() -> Iterator[None]:
 
 
 def _file_name(text: str) -> str:
-    """Return a short ASCII name for a file, unique to the test.
-
-    >>> _file_name("test_it[a/b]")
-    'test_it[a%2Fb]'
-    """
+    """Return a short ASCII name for a file, unique to the test."""
     safe = quote(text, safe="[]=,+").replace("~", "%7E")
     if len(safe) <= _LONGEST_NAME:
         return safe

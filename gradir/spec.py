@@ -35,11 +35,7 @@ class Described(NamedTuple):
 
 
 def parse_described(text: str) -> Described:
-    """Return the parts of an input given as ``dtype[shape]`` or ``name=dtype[shape]``.
-
-    >>> parse_described("ids=int64[1,8]")
-    Described(name='ids', dtype='int64', shape=(1, 8))
-    """
+    """Return the parts of an input given as ``dtype[shape]`` or ``name=dtype[shape]``."""
     match = _INPUT.fullmatch(text.strip())
     if match is None:
         raise CaptureError(

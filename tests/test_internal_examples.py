@@ -170,6 +170,200 @@ True
 >>> list_first(["exp at a.py:1", "mul at a.py:2"]), list_first("abcde")
 ('exp at a.py:1, mul at a.py:2', 'a, b, c and 2 more')
 """,
+    "gradir.cli.rank_files": """\
+>>> fill_in_own_rank("run.{rank}-of-{world}.gir", {"RANK": "3", "WORLD_SIZE": "16"})
+'run.3-of-16.gir'
+
+Raises:
+    SpecError: each of several processes would write the same file, or a variable of the launcher is no number.
+
+>>> read_launcher({"RANK": "3", "WORLD_SIZE": "16"}), read_launcher({"RANK": "0", "WORLD_SIZE": "1"})
+((3, 16), None)
+
+Raises:
+    SpecError: a variable of the launcher is no number, or the rank is out of range.
+""",
+    "gradir.cli.many_ranks": """\
+>>> mesh = Rank(0, 8, coordinates={"dp": 0, "tp": 0}, groups={"dp": (0, 4), "tp": (0, 1, 2, 3)})
+>>> choose_ranks(mesh, []), choose_ranks(mesh, [((6, 8), ("dp:Replicate", "tp:Shard(0)"))])
+((0, 3, 4, 7), (0, 2, 3, 4, 6, 7))
+>>> choose_ranks(Rank(0, 8, coordinates={"tp": 0}, groups={"tp": (0, 1)}), []), choose_ranks(Rank(0, 8), [])
+((0, 1, 6, 7), (0, 7))
+""",
+    "gradir.ir.jsontext": """\
+>>> print(json_text({"a": "</script>\\x9b", "b": [None, 1]}))
+{"a":"\\u003c/script>\\u009b","b":[null,1]}
+
+>>> "".join(json_lines([{"a": 1}, {"a": 2}]))
+'\\n{"a":1},\\n{"a":2}\\n'
+
+>>> print(printable_json('{"a":"\\x9b\\u202e"}'.encode()))
+{"a":"\\u009b\\u202e"}
+
+>>> is_too_deep(b"[" * 1000), is_too_deep(b'{"":[' * 501), is_too_deep(rb'["\\"' + b"[" * 1001 + b'"]')
+(False, True, False)
+""",
+    "gradir.diffs.field_changes": """\
+>>> type_at(Node, ("saved", "mat1", 2, "bytes")) == type_at(Saved, ("bytes",))
+True
+
+>>> names_field("attrs.*_sizes", "attrs.self_sizes"), names_field("saved.mat", "saved.mat1.bytes")
+(True, False)
+
+>>> from gradir.vocabulary import Vocabulary
+>>> setting_changes(None, Node("mul:1", attrs={"other": 0.5, "alpha": 1}), Vocabulary(defaults={"alpha": "1"}))
+[FieldChange(path=('attrs', 'other'), before=UNSET, after=0.5)]
+""",
+    "gradir.ir.saved": """\
+>>> a, b = (Node(f"{op}:1", saved=(Saved("self", bytes=8, storage="exp:1.result"),)) for op in ("mul", "sin"))
+>>> saved = SavedBytes({"mul:1": a, "sin:1": b})
+>>> saved.add(a, "fc"), saved.add(b, "head"), saved.total_by_account()
+(None, None, {'fc': 8})
+
+>>> read_merged(Node("x", ext={"merged": ((None, "held", 11, 0, 88), "held")}))
+[Merged(path=None, state='held', slots=11, unsized=0, bytes=88)]
+
+>>> bytes_beyond_slots(Node("fc", role="module", attrs={"saved_bytes": 96}))
+96
+>>> bytes_beyond_slots(Node("x", ext={"merged": ((None, "held", 11, 0, 88), (None, "", 0, 0, 4))}))
+88
+""",
+    "gradir_exporters._box_looks": """\
+>>> wrap_text("no_grad (linear) at net.py:41: encoder.layers.0.attention.weight and 2 more")
+['no_grad (linear) at net.py:41:', 'encoder.layers.0.attention.weight', 'and 2 more']
+>>> wrap_text("a_model_with_a_long_name.encoder_layers.first")
+['a_model_with_a_long_name.encoder_', 'layers.first']
+
+>>> list(arrange_in_rows("output", ["a", "b", "c"], 2))
+[('output', 'a'), ('output', 'b'), ('a', 'c')]
+""",
+    "gradir.git.configuration": """\
+>>> ours = b'[diff "gradir"]\\n\\ttextconv = x\\n[difftool "gradir"]\\n\\tcmd = y\\n'
+>>> remove_sections(b"# mine\\n" + ours)
+b'# mine\\n'
+
+>>> add_block("*.png binary\\n", ["*.gir diff=gradir"])
+'*.png binary\\n# gradir: begin\\n*.gir diff=gradir\\n# gradir: end\\n'
+""",
+    "gradir.claims": """\
+>>> other_format("model.onnx").partition(",")[0], other_format("model.gir")
+('an ONNX model', '')
+
+>>> reader_of("net.gir")
+''
+""",
+    "gradir.passes.translating": """\
+>>> _operand_sizes((((2,), (0,)), ((), ())), [(5, 7, 8), (8, 2, 4)])
+((8, 1, 35), (8, 1, 8))
+
+>>> parameter_shape((8, 2, 4), ())
+(2, 4, 8)
+""",
+    "gradir.watches.watch_formats": """\
+>>> json_line(Step(1, 1, 0.5))
+'{"type":"step","number":1,"backward":1,"loss":0.5}\\n'
+
+>>> short_number(0.123456789), short_number("nan"), short_number(None)
+('0.1235', 'nan', '')
+""",
+    "gradir_exporters._mermaid_picture": """\
+>>> print(escape_label("h.0.attn <x>"))
+h.0.attn #60;x#62;
+
+>>> print(shorten_text("a\\x1b\\u202e"), shorten_text(" "), shorten_text(""))
+a\\x1b\\u202e ␣ (empty)
+""",
+    "gradir.codecs.compression": """\
+>>> compression_for("model.gir.gz", None), compression_for("model.gir.gz", "none")
+('gzip', None)
+""",
+    "gradir.codecs.faults": """\
+>>> split_message(ValueError("Expected `str`, got `int` - at `$.op`"))
+('expected `str`, got `int`', '$.op')
+""",
+    "gradir.diffs.matching.renames": """\
+>>> tensor_rename("g.g", "g.g.g"), rename("g.g", "g.g.g")
+(Rename(before='g', after='g.g'), Rename(before='g.g', after='g.g.g'))
+""",
+    "gradir.diffs.merging.values": """\
+>>> merge_orders(["abc", "axbc", "abcy"])
+(['a', 'x', 'b', 'c', 'y'], False)
+""",
+    "gradir.distributed.words": """\
+>>> span([3]), span([0, 2, 1, 5]), span(range(0, 100, 2))
+('rank 3', 'ranks 0-2, 5', 'ranks 0, 2, 4, 6, 8, 10 and 44 more')
+""",
+    "gradir.forwards": """\
+>>> forward_name("a/loss.gir"), forward_name("loss.gir.zst"), forward_name("a.b/loss")
+('a/loss.forward.gir', 'loss.forward.gir.zst', 'a.b/loss.forward')
+""",
+    "gradir.ir.totals": """\
+>>> tensor_elements(TensorMeta(shape=(2, 3))), tensor_elements(TensorMeta(shape=(2**62,) * 100 + (0,)))
+(6, 0)
+""",
+    "gradir.markdown": """\
+>>> code_span("a|b"), code_span("`")
+('`a\\\\|b`', '`` ` ``')
+""",
+    "gradir.pytest_plugin": """\
+>>> _file_name("test_it[a/b]")
+'test_it[a%2Fb]'
+""",
+    "gradir.review.relative_changes": """\
+>>> relative_name("h.1.fc", "h.1.fc/exp:1"), relative_name("h.1.fc", "h.0/add:2")
+(RelativeName(above=0, rest='/exp:1', step=0), RelativeName(above=2, rest='/add:2', step=-1))
+""",
+    "gradir.spec": """\
+>>> parse_described("ids=int64[1,8]")
+Described(name='ids', dtype='int64', shape=(1, 8))
+""",
+    "gradir.watches.page": """\
+>>> _row_height(1), _row_height(20), _row_height(200)
+(28, 16, 3.2)
+""",
+    "gradir.webpage": """\
+>>> hash_for_policy("")
+"'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
+""",
+    "gradir.ir.name_ranges": """\
+>>> ranges(["h.0.attn", "h.1.attn", "h.2.attn", "h.0.mlp.fc", "h.1.mlp.fc", "h.2.mlp.fc"])
+'h.{0..2}.{attn,mlp.fc}'
+>>> ranges(["ln.weight", "ln.bias", "attn.proj.weight", "attn.proj.bias"])
+'{ln,attn.proj}.{weight,bias}'
+>>> ranges(["h_0.attn", "h_1.attn", "h_10.attn", "h_2.attn"])
+'h_{0..2,10}.attn'
+>>> ranges(["h.0", "h.1", "h.3", "h", "a b.{c}"])
+'{h{,.{0,1,3}},"a b"."{c}"}'
+""",
+    "gradir.ir.fields": """\
+>>> from gradir.ir.model import Node
+>>> [field.name for field in fields_of(Node) if records_in(field)]
+['inputs', 'outputs', 'saved', 'source']
+""",
+    "gradir.frontends.texts": """\
+>>> from enum import Enum
+>>> text_of(Enum("Mode", {"SUM": "sum"}, type=str).SUM), text_of(1)
+('sum', '1')
+""",
+    "gradir.exporting": """\
+>>> picture_options({"theme": "dark"}), picture_options({"depth": 2}), picture_options({"all": True})
+({'layers': True, 'theme': 'dark'}, {'depth': 2}, {'all': True})
+""",
+    "gradir.ir.cuts": """\
+>>> from gradir.ir.model import Source
+>>> cut = Cut("no_grad", ("a", "b", "c"), op="mul", source=Source("net.py", 41))
+>>> cut_text(cut), cut_text(cut, count=True)
+('no_grad (mul) at net.py:41: a, b and 1 more', 'no_grad (mul) at net.py:41 (3 parameters)')
+
+>>> graph = Graph.of([], cuts=[Cut("unreached", ("w",)), Cut("detach", ("v",), op="detach")])
+>>> [stub.reason for stub in stubs(graph)]
+['detach: v', 'unreached: w']
+
+>>> from gradir.ir.model import Producer
+>>> a, b = Graph.of([]), Graph.of([], producer=Producer(options={FLOW: True}))
+>>> find_graph_without_flow(a, b) is a, find_graph_without_flow(b, a) is a, find_graph_without_flow(b, b)
+(True, True, None)
+""",
 }
 
 

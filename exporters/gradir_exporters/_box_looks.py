@@ -32,13 +32,7 @@ Ends: TypeAlias = "tuple[str, str, str]"
 
 
 def wrap_text(text: str) -> list[str]:
-    """Return the lines of a text; long words break after a dot, a slash and the like.
-
-    >>> wrap_text("no_grad (linear) at net.py:41: encoder.layers.0.attention.weight and 2 more")
-    ['no_grad (linear) at net.py:41:', 'encoder.layers.0.attention.weight', 'and 2 more']
-    >>> wrap_text("a_model_with_a_long_name.encoder_layers.first")
-    ['a_model_with_a_long_name.encoder_', 'layers.first']
-    """
+    """Return the lines of a text; long words break after a dot, a slash and the like."""
     lines = [""]
     for word in text.split(" "):
         for place, part in enumerate(_PARTS.findall(word) or [""]):
@@ -52,11 +46,7 @@ def wrap_text(text: str) -> list[str]:
 
 
 def arrange_in_rows(above: str, boxes: Sequence[str], columns: int) -> Iterator[tuple[str, str]]:
-    """Return invisible lines that put boxes in rows, below another box if any.
-
-    >>> list(arrange_in_rows("output", ["a", "b", "c"], 2))
-    [('output', 'a'), ('output', 'b'), ('a', 'c')]
-    """
+    """Return invisible lines that put boxes in rows, below another box if any."""
     return (
         zip([*[above] * columns, *boxes], boxes, strict=False) if above else zip(boxes, boxes[columns:], strict=False)
     )

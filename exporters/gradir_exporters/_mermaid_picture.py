@@ -44,13 +44,10 @@ _SYNTAX = re.compile(
 
 
 def escape_label(text: str) -> str:
-    r"""Return a label between the quotes of a Mermaid node or subgraph.
+    """Return a label between the quotes of a Mermaid node or subgraph.
 
     Characters that Mermaid, its Markdown or HTML may read as syntax become ``#NN;``. A line break stays: where a
     label has a ``<br/>``, Mermaid up to 11.12 undoes every ``#NN;`` before it reads Markdown.
-
-    >>> print(escape_label("h.0.attn <x>"))
-    h.0.attn #60;x#62;
     """
     lines = shorten_text(text).split("\n")
     return "\n".join(_SYNTAX.sub(lambda found: f"{found['number'] or ''}#{ord(found[0][-1])};", line) for line in lines)
@@ -62,11 +59,7 @@ def join_lines(lines: Iterable[str]) -> str:
 
 
 def shorten_text(text: str) -> str:
-    r"""Return the text to read, shortened, with unprintable characters spelled out.
-
-    >>> print(shorten_text("a\x1b\u202e"), shorten_text(" "), shorten_text(""))
-    a\x1b\u202e ␣ (empty)
-    """
+    """Return the text to read, shortened, with unprintable characters spelled out."""
     lines = text.split("\n", _MAX_LINES)
     if len(lines) > _MAX_LINES:
         lines[_MAX_LINES - 1 :] = ["…"]

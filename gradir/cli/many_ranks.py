@@ -163,12 +163,6 @@ def choose_ranks(first: Rank, parameters: Iterable[tuple[Sequence[object] | None
     ``parameters`` has the whole shape of each parameter and its placements. The result contains the first and last
     place in each dimension of the mesh, and the places whose shard is smaller than the one before. Ranks outside known
     dimensions form one more dimension.
-
-    >>> mesh = Rank(0, 8, coordinates={"dp": 0, "tp": 0}, groups={"dp": (0, 4), "tp": (0, 1, 2, 3)})
-    >>> choose_ranks(mesh, []), choose_ranks(mesh, [((6, 8), ("dp:Replicate", "tp:Shard(0)"))])
-    ((0, 3, 4, 7), (0, 2, 3, 4, 6, 7))
-    >>> choose_ranks(Rank(0, 8, coordinates={"tp": 0}, groups={"tp": (0, 1)}), []), choose_ranks(Rank(0, 8), [])
-    ((0, 1, 6, 7), (0, 7))
     """
     dimensions = {name: first.groups[name] for name in first.coordinates if name in first.groups}
     places = {name: {0, len(ranks) - 1} for name, ranks in dimensions.items()}

@@ -21,12 +21,6 @@ def fill_in_own_rank(output: str, environment: Mapping[str, str] | None = None) 
     """Return the file of this process, with its rank for ``{rank}`` and the number of ranks for ``{world}``.
 
     A process without a launcher is rank 0 of 1.
-
-    >>> fill_in_own_rank("run.{rank}-of-{world}.gir", {"RANK": "3", "WORLD_SIZE": "16"})
-    'run.3-of-16.gir'
-
-    Raises:
-        SpecError: each of several processes would write the same file, or a variable of the launcher is no number.
     """
     variables = os.environ if environment is None else environment
     if _RANK not in output:
@@ -40,14 +34,7 @@ def fill_in_own_rank(output: str, environment: Mapping[str, str] | None = None) 
 
 
 def read_launcher(environment: Mapping[str, str] | None = None) -> tuple[int, int] | None:
-    """Return this process's rank and the number of ranks from a launcher's variables; ``None`` for a single process.
-
-    >>> read_launcher({"RANK": "3", "WORLD_SIZE": "16"}), read_launcher({"RANK": "0", "WORLD_SIZE": "1"})
-    ((3, 16), None)
-
-    Raises:
-        SpecError: a variable of the launcher is no number, or the rank is out of range.
-    """
+    """Return this process's rank and the number of ranks from a launcher's variables; ``None`` for a single process."""
     variables = os.environ if environment is None else environment
     rank, world, _ = (_read_number(variables, name) for name in (*_VARIABLES.values(), "LOCAL_RANK"))
     if rank is None or world is None or world < 2:

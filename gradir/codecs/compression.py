@@ -45,11 +45,7 @@ def compression_of(data: bytes) -> str | None:
 
 
 def compression_for(path: str | bytes | os.PathLike[str], wanted: str | None) -> str | None:
-    """Return the wanted compression of a file, or else the compression of its suffix.
-
-    >>> compression_for("model.gir.gz", None), compression_for("model.gir.gz", "none")
-    ('gzip', None)
-    """
+    """Return the wanted compression of a file, or else the compression of its suffix."""
     if wanted == "none":
         return None
     if wanted is None:

@@ -56,11 +56,7 @@ def byte(number: int) -> str:
 
 
 def split_message(error: Exception) -> tuple[str, str]:
-    """Return the problem and the place in an error of msgspec.
-
-    >>> split_message(ValueError("Expected `str`, got `int` - at `$.op`"))
-    ('expected `str`, got `int`', '$.op')
-    """
+    """Return the problem and the place in an error of msgspec."""
     text, _, path = escape_unprintable(" ".join(str(error).split())).rpartition(" - at `$")
     if not text:
         text, path = path, ""

@@ -104,11 +104,7 @@ def descriptions(kind: type[Record]) -> Fields:
 
 
 def type_at(kind: type[Record], path: Path) -> Any:
-    """Return the type of the values at a path in records of a kind; ``None`` if no field has that path.
-
-    >>> type_at(Node, ("saved", "mat1", 2, "bytes")) == type_at(Saved, ("bytes",))
-    True
-    """
+    """Return the type of the values at a path in records of a kind; ``None`` if no field has that path."""
     inside: type[Record] | None = kind
     keys = list(path)
     while inside is not None:
@@ -203,11 +199,7 @@ def _expression(pattern: str) -> str:
 
 
 def names_field(pattern: str, path: str) -> bool:
-    """Return whether a pattern matches the path of a field or its beginning, up to a dot or bracket.
-
-    >>> names_field("attrs.*_sizes", "attrs.self_sizes"), names_field("saved.mat", "saved.mat1.bytes")
-    (True, False)
-    """
+    """Return whether a pattern matches the path of a field or its beginning, up to a dot or bracket."""
     return re.match(rf"{_expression(pattern)}(?=[.\[]|\Z)", path, re.DOTALL) is not None
 
 
@@ -223,10 +215,6 @@ def setting_changes(
     """Return the settings that differ between two records, of which one may be missing.
 
     Attributes that are null, false, sizes or at their default are no settings. `Vocabulary.defaults` has the defaults.
-
-    >>> from gradir.vocabulary import Vocabulary
-    >>> setting_changes(None, Node("mul:1", attrs={"other": 0.5, "alpha": 1}), Vocabulary(defaults={"alpha": "1"}))
-    [FieldChange(path=('attrs', 'other'), before=UNSET, after=0.5)]
     """
     both = [dict(_settings(record, vocabulary)) for record in (old, new)]
     return [

@@ -193,11 +193,7 @@ def stops(ranks: Ranks) -> Iterator[str]:
 
 
 def span(ranks: Iterable[int]) -> str:
-    """Return the numbers of ranks, with the first and the last of consecutive ones.
-
-    >>> span([3]), span([0, 2, 1, 5]), span(range(0, 100, 2))
-    ('rank 3', 'ranks 0-2, 5', 'ranks 0, 2, 4, 6, 8, 10 and 44 more')
-    """
+    """Return the numbers of ranks, with the first and the last of consecutive ones."""
     runs: list[list[int]] = []
     ordered = sorted(ranks)
     for rank in ordered:

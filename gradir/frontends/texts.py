@@ -38,12 +38,7 @@ def plain_float(value: float) -> AttrScalar:
 
 
 def text_of(value: object) -> str:
-    """Return the characters of a str, also of a subclass with another ``__str__``, and ``str`` of others if it works.
-
-    >>> from enum import Enum
-    >>> text_of(Enum("Mode", {"SUM": "sum"}, type=str).SUM), text_of(1)
-    ('sum', '1')
-    """
+    """Return the characters of a str, also with another ``__str__``, and ``str`` of others if it works."""
     try:
         return plain_text(cast("str", value) if issubclass(type(value), str) else str(value))
     except Exception:  # noqa: BLE001 (a user's __str__ must not break a capture)

@@ -43,22 +43,13 @@ def config_home() -> Path:
 
 
 def remove_sections(data: bytes) -> bytes:
-    r"""Return a configuration without gradir's sections, if they are unchanged.
-
-    >>> ours = b'[diff "gradir"]\n\ttextconv = x\n[difftool "gradir"]\n\tcmd = y\n'
-    >>> remove_sections(b"# mine\n" + ours)
-    b'# mine\n'
-    """
+    """Return a configuration without gradir's sections, if they are unchanged."""
     # git can unset them too, but leaves the name of a section below a comment.
     return _SECTIONS.sub(b"", data, count=1)
 
 
 def add_block(text: str, lines: list[str]) -> str:
-    r"""Return the text with exactly one block of these lines, at its end.
-
-    >>> add_block("*.png binary\n", ["*.gir diff=gradir"])
-    '*.png binary\n# gradir: begin\n*.gir diff=gradir\n# gradir: end\n'
-    """
+    """Return the text with exactly one block of these lines, at its end."""
     rest = remove_block(text)
     end = "\n" if rest and not rest.endswith("\n") else ""
     return "".join([rest, end, *(f"{line}\n" for line in (_BEGIN, *lines, _END))])

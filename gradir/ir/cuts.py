@@ -46,13 +46,7 @@ def cut_counts(graph: Graph) -> CutCounts:
 
 
 def cut_text(cut: Cut, *, count: bool = False) -> str:
-    """Return a cut on one printable line; ``count`` replaces its names by their number.
-
-    >>> from gradir.ir.model import Source
-    >>> cut = Cut("no_grad", ("a", "b", "c"), op="mul", source=Source("net.py", 41))
-    >>> cut_text(cut), cut_text(cut, count=True)
-    ('no_grad (mul) at net.py:41: a, b and 1 more', 'no_grad (mul) at net.py:41 (3 parameters)')
-    """
+    """Return a cut on one printable line; ``count`` replaces its names by their number."""
     text = _short(cut.kind)
     if cut.op and cut.op != cut.kind:
         text += f" ({_short(cut.op)})"
@@ -69,10 +63,6 @@ def stubs(graph: Graph, most: int | None = None) -> list[Stub]:
     """Return the cuts to draw: each place, and the parameters of each kind together.
 
     If there are more than ``most``, the last one counts the omitted ones. A part of a graph has only its own cuts.
-
-    >>> graph = Graph.of([], cuts=[Cut("unreached", ("w",)), Cut("detach", ("v",), op="detach")])
-    >>> [stub.reason for stub in stubs(graph)]
-    ['detach: v', 'unreached: w']
     """
     cuts = [*filter(_is_in_part(graph), graph.cuts)] if graph.cuts else []
     found: list[Stub] = []
@@ -106,13 +96,7 @@ def counts_text(graph: Graph) -> str:
 
 
 def find_graph_without_flow(a: Graph, b: Graph) -> Graph | None:
-    """Return the graph without a recorded forward pass, if the other one has it.
-
-    >>> from gradir.ir.model import Producer
-    >>> a, b = Graph.of([]), Graph.of([], producer=Producer(options={FLOW: True}))
-    >>> find_graph_without_flow(a, b) is a, find_graph_without_flow(b, a) is a, find_graph_without_flow(b, b)
-    (True, True, None)
-    """
+    """Return the graph without a recorded forward pass, if the other one has it."""
     lacking = [graph for graph in (a, b) if graph.producer.options.get(FLOW) is not True]
     return lacking[0] if len(lacking) == 1 and not any(cut.is_place for cut in lacking[0].cuts) else None
 

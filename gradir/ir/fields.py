@@ -50,12 +50,7 @@ def other_fields(record: type[Record], known: frozenset[str]) -> tuple[Field, ..
 
 
 def records_in(field: Field) -> type[Record] | None:
-    """Return the record type of a field with one or several records, or ``None``.
-
-    >>> from gradir.ir.model import Node
-    >>> [field.name for field in fields_of(Node) if records_in(field)]
-    ['inputs', 'outputs', 'saved', 'source']
-    """
+    """Return the record type of a field with one or several records, or ``None``."""
     from msgspec import inspect
 
     kinds = [field.type]

@@ -34,11 +34,7 @@ _ENCODER: Final = msgspec.json.Encoder(order="deterministic")
 
 
 def json_text(value: object) -> str:
-    r"""Return a value on one line, safe inside an HTML ``<script>`` and in a terminal.
-
-    >>> print(json_text({"a": "</script>\x9b", "b": [None, 1]}))
-    {"a":"\u003c/script>\u009b","b":[null,1]}
-    """
+    """Return a value on one line, safe inside an HTML ``<script>`` and in a terminal."""
     try:
         data = _ENCODER.encode(value)
     except UnicodeEncodeError:
@@ -66,11 +62,7 @@ def json_texts(values: Iterable[object]) -> Iterator[str]:
 
 
 def json_lines(records: Iterable[object]) -> Iterator[str]:
-    r"""Yield the items of a JSON array, one a line, without brackets.
-
-    >>> "".join(json_lines([{"a": 1}, {"a": 2}]))
-    '\n{"a":1},\n{"a":2}\n'
-    """
+    """Yield the items of a JSON array, one a line, without brackets."""
     separator = "\n"
     for lines in _chunks(records):
         yield separator + lines.replace("\n", ",\n")
@@ -90,11 +82,7 @@ def _chunks(values: Iterable[object]) -> Iterator[str]:
 
 
 def printable_json(data: bytes) -> str:
-    r"""Escape every unprintable character of JSON, which changes no value.
-
-    >>> print(printable_json('{"a":"\x9b\u202e"}'.encode()))
-    {"a":"\u009b\u202e"}
-    """
+    """Escape every unprintable character of JSON, which changes no value."""
     text = data.decode()
     # The encoder escapes the control characters below the space itself.
     if text.isascii() and "\x7f" not in text:
@@ -134,11 +122,7 @@ _QUOTED: Final = re.compile(rb'"[^"]*"?')
 
 
 def is_too_deep(text: bytes) -> bool:
-    r"""Return whether JSON has more levels of lists and objects than a reader may get.
-
-    >>> is_too_deep(b"[" * 1000), is_too_deep(b'{"":[' * 501), is_too_deep(rb'["\"' + b"[" * 1001 + b'"]')
-    (False, True, False)
-    """
+    """Return whether JSON has more levels of lists and objects than a reader may get."""
     # So few brackets cannot be nested too deeply.
     if text.count(b"[") + text.count(b"{") <= DEEPEST:
         return False

@@ -29,15 +29,6 @@ def ranges(names: Iterable[str]) -> str:
 
     Expanding every brace yields exactly these names. A component that is no plain word is a JSON string. Equal suffixes
     are merged from the leaves up, as in the minimization of acyclic automata (Revuz, 1992).
-
-    >>> ranges(["h.0.attn", "h.1.attn", "h.2.attn", "h.0.mlp.fc", "h.1.mlp.fc", "h.2.mlp.fc"])
-    'h.{0..2}.{attn,mlp.fc}'
-    >>> ranges(["ln.weight", "ln.bias", "attn.proj.weight", "attn.proj.bias"])
-    '{ln,attn.proj}.{weight,bias}'
-    >>> ranges(["h_0.attn", "h_1.attn", "h_10.attn", "h_2.attn"])
-    'h_{0..2,10}.attn'
-    >>> ranges(["h.0", "h.1", "h.3", "h", "a b.{c}"])
-    '{h{,.{0,1,3}},"a b"."{c}"}'
     """
     rest, ends = list(dict.fromkeys(names)), ""
     if not rest:

@@ -47,11 +47,6 @@ class SavedBytes(Generic[K]):
 
     Each storage counts for the account that saved it first, with the largest size of its slots. ``owned`` are the bytes
     of storages that have an `owner`.
-
-    >>> a, b = (Node(f"{op}:1", saved=(Saved("self", bytes=8, storage="exp:1.result"),)) for op in ("mul", "sin"))
-    >>> saved = SavedBytes({"mul:1": a, "sin:1": b})
-    >>> saved.add(a, "fc"), saved.add(b, "head"), saved.total_by_account()
-    (None, None, {'fc': 8})
     """
 
     def __init__(self, nodes: Mapping[str, Node]) -> None:
@@ -113,11 +108,7 @@ class Merged(NamedTuple):
 
 
 def read_merged(node: Node) -> list[Merged]:
-    """Return the saved slots of the omitted nodes that a node represents.
-
-    >>> read_merged(Node("x", ext={"merged": ((None, "held", 11, 0, 88), "held")}))
-    [Merged(path=None, state='held', slots=11, unsized=0, bytes=88)]
-    """
+    """Return the saved slots of the omitted nodes that a node represents."""
     found: Any = node.ext.get(MERGED) if node.ext else None
     # A file may have any value there.
     return [
@@ -128,13 +119,7 @@ def read_merged(node: Node) -> list[Merged]:
 
 
 def bytes_beyond_slots(node: Node) -> int:
-    """Return a node's saved bytes besides those of its own slots.
-
-    >>> bytes_beyond_slots(Node("fc", role="module", attrs={"saved_bytes": 96}))
-    96
-    >>> bytes_beyond_slots(Node("x", ext={"merged": ((None, "held", 11, 0, 88), (None, "", 0, 0, 4))}))
-    88
-    """
+    """Return a node's saved bytes besides those of its own slots."""
     if node.role == "module":
         return whole_number(node.attrs, "saved_bytes")
     return bytes_of_omitted(node)

@@ -210,11 +210,7 @@ def flatten_shape(shape: Shape | None) -> Shape | None:
 
 
 def _operand_sizes(value: AttrValue, shapes: Sequence[Shape | None]) -> tuple[tuple[int, ...] | None, ...]:
-    """Return the summed, shared and other size of both operands of a product.
-
-    >>> _operand_sizes((((2,), (0,)), ((), ())), [(5, 7, 8), (8, 2, 4)])
-    ((8, 1, 35), (8, 1, 8))
-    """
+    """Return the summed, shared and other size of both operands of a product."""
     # A file may have any value in this attribute.
     axes: Any = value
     try:
@@ -236,9 +232,6 @@ def parameter_shape(shape: Shape | None, users: Sequence[tuple[Word, int]]) -> S
     """Return a parameter's shape without the order of dimensions that its framework chose.
 
     ``users`` are its consumers, each with the slot. Dimensions that a product sums together count as one.
-
-    >>> parameter_shape((8, 2, 4), ())
-    (2, 4, 8)
     """
     if shape is None:
         return None

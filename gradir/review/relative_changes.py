@@ -121,11 +121,7 @@ def _drop_sizes_of_field(path: Path, before: _Value, after: _Value, has_new_clas
 
 
 def relative_name(path: str, name: str) -> RelativeName:
-    """Return a name relative to the module at ``path``.
-
-    >>> relative_name("h.1.fc", "h.1.fc/exp:1"), relative_name("h.1.fc", "h.0/add:2")
-    (RelativeName(above=0, rest='/exp:1', step=0), RelativeName(above=2, rest='/add:2', step=-1))
-    """
+    """Return a name relative to the module at ``path``."""
     common = _common_path(path, name)
     if common == len(path):
         return RelativeName(0, name[common:])

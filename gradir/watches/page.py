@@ -224,11 +224,7 @@ class _Heat(NamedTuple):
 
 
 def _row_height(count: int) -> float:
-    """Return the height of a row, so that all rows fit.
-
-    >>> _row_height(1), _row_height(20), _row_height(200)
-    (28, 16, 3.2)
-    """
+    """Return the height of a row, so that all rows fit."""
     return 28 if count <= 8 else 16 if count <= 40 else max(1, round(_TALL / count, 2))
 
 

@@ -51,11 +51,7 @@ Line = Head | Modules | Step | FindingLine | End
 
 
 def json_line(record: Line | Finding) -> str:
-    r"""Return one record as a line of JSON, with its end.
-
-    >>> json_line(Step(1, 1, 0.5))
-    '{"type":"step","number":1,"backward":1,"loss":0.5}\n'
-    """
+    """Return one record as a line of JSON, with its end."""
     line: object = record
     if isinstance(record, Finding):
         line = FindingLine(**copy_fields(ToldCause, record.cause), step=record.step, how=record.how, loops=record.loops)
@@ -118,11 +114,7 @@ def _sort_findings(watch: Watch, layout: Layout) -> list[Finding]:
 
 
 def short_number(value: Number | None) -> str:
-    """Return a number as text.
-
-    >>> short_number(0.123456789), short_number("nan"), short_number(None)
-    ('0.1235', 'nan', '')
-    """
+    """Return a number as text."""
     if value is None:
         return ""
     return value if isinstance(value, str) else f"{value:.4g}"

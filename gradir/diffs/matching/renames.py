@@ -87,11 +87,7 @@ def rename(before: str, after: str) -> Rename:
 
 
 def tensor_rename(before: str, after: str) -> Rename:
-    """Return the different prefixes of two names of a tensor, without its own name if both have it.
-
-    >>> tensor_rename("g.g", "g.g.g"), rename("g.g", "g.g.g")
-    (Rename(before='g', after='g.g'), Rename(before='g.g', after='g.g.g'))
-    """
+    """Return the different prefixes of two names of a tensor, without its own name if both have it."""
     (module, name), (other_module, other_name) = split_last(before), split_last(after)
     return rename(module, other_module) if name == other_name and module != other_module else rename(before, after)
 

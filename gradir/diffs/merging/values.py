@@ -102,9 +102,6 @@ def merge_orders(orders: Iterable[Sequence[K]], by: Callable[[list[K]], Any] = l
 
     An entry of one side follows its predecessor there. If both sides inserted entries, the smaller ones come first, by
     the key function ``by``. Common entries have the order of the side that changed it.
-
-    >>> merge_orders(["abc", "axbc", "abcy"])
-    (['a', 'x', 'b', 'c', 'y'], False)
     """
     base, ours, theirs = orders
     common = {*ours} & {*theirs}
