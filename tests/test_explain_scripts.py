@@ -406,6 +406,13 @@ def test_a_cut_is_an_error_if_a_step_lacks_the_gradient_or_never_comes(text: str
     assert errors(explained(text, capfd=capfd)) == [("detach", line_of(text, "h.detach"))]
 
 
+def test_an_optimizer_that_gets_gradients_of_a_copy_by_hand_is_no_error(capfd: Read) -> None:
+    text = (Path(__file__).parent / "trainings" / "healthy_first_order_maml.py").read_text()
+    assert not errors(explained(text, capfd=capfd))
+    without = text.replace("p.grad = adapted.grad.clone()", "adapted.grad.clone()")
+    assert ("copied", line_of(text, "copy.deepcopy")) in errors(explained(without, capfd=capfd))
+
+
 @pytest.mark.parametrize("made", ["nn.Linear(4, 1)", "nn.Linear(4, 1).to(x.dtype)"])
 def test_a_layer_that_the_forward_makes_is_reported_there_if_the_optimizer_lacks_it(made: str, capfd: Read) -> None:
     text = NET.replace("        return self.b(", f"        self.b = self.b or {made}\n        return self.b(")

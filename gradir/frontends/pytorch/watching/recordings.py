@@ -176,7 +176,8 @@ class Recording:
     def find_lacking(self, found: Explanation) -> Lacking:
         """Return the parameters without a gradient of the last explanation."""
         owned = self._recorder.modules(self._owner).owned
-        return Lacking(found, {name: entry.tensor for entry in owned for name in entry.names})
+        tensors = {name: entry.tensor for entry in owned for name in entry.names}
+        return Lacking(found, tensors, self._optimizers.find_for_backward())
 
     def explain_failure(self, error: BaseException) -> Explanation | None:
         """Explain the error of an operation before the backward pass, or return ``None`` if no operation raised it."""
