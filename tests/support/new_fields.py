@@ -73,7 +73,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
         text = f"{text[:end]}\n{fields.rstrip()}{text[end:]}"
     model.write_text(text, encoding="utf-8")
     head = tree / "gradir" / "ir" / "head.py"
-    text = head.read_text(encoding="utf-8").replace("    About,\n", "    About,\n    AttrValue,\n")
+    text = head.read_text(encoding="utf-8").replace(" import About,", " import About, AttrValue,")
     text = text.replace("class Head", f"{MARK}class Head").replace(
         "\n\n\ndef rename_in_head", f"\n{HEAD}\n\ndef rename_in_head"
     )
