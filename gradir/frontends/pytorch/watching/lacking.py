@@ -13,7 +13,7 @@ from gradir.explanations.model import Cause, Explanation
 from gradir.frontends.pytorch.watching.parameters import parameters_of
 
 _LACKING: Final = frozenset({"cut", "unreached", "unused", "zero"})
-# What may be said of an optimizer that has none of the parameters with a gradient.
+# Errors about an optimizer that has none of the parameters with a gradient.
 _OF_OPTIMIZER: Final = frozenset({"copied", "moves_nothing", "put"})
 
 

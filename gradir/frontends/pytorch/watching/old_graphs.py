@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice, pairwise
 from statistics import median
 from types import FrameType
@@ -21,6 +21,7 @@ from gradir.frontends.texts import plain_text
 from gradir.frontends.walks import find_reachable
 from gradir.ir import Source
 from gradir.ir.text import pluralize
+from gradir.watches.model import Finding
 
 # A count takes long, so each step with a count is twice the last one.
 _FIRST_COUNT: Final = 4
@@ -33,6 +34,10 @@ _MANY: Final = 4
 # The median over the last steps, at most this many, estimates the functions of one step.
 _REMEMBERED: Final = 1_000
 _MOST_FUNCTIONS: Final = 1_000
+# gradir reports growing graphs at this step, when their holders are clear.
+_REPORTED_AT: Final = 64
+# From this step on gradir expects no backward pass for an old graph.
+_WAITED_UNTIL: Final = 1024
 
 
 class _Count(NamedTuple):
@@ -95,6 +100,53 @@ class GraphCounter:
                 lines.add((cause.source, cause.kind))
                 self.waiting |= {cause.op} if _is_waiting(holder.tensors) else set()
                 yield cause
+
+
+class GrowingGraphs:
+    """Reports the variables that keep the graphs of earlier steps, if these become more from step to step."""
+
+    def __init__(
+        self, variables: Variables, describe: Callable[[Cause], Finding], report: Callable[[Finding], None]
+    ) -> None:
+        self._variables, self._describe, self._report = variables, describe, report
+        self.counter = GraphCounter()
+        self._growing: list[Finding] = []
+
+    def check(self, frame: FrameType | None, step: int) -> None:
+        """Find the holders of old graphs, which is slow, at a step with a count of graphs."""
+        trend = self.counter.trend
+        if trend == "grows" and not self._growing:
+            self._growing = self._find_holders(frame)
+        elif trend == "stays":
+            self._growing = []
+        elif trend == "falls":
+            # A backward pass has freed the graphs that waited for one, such as an actor's at the end of an episode.
+            self._growing = [finding for finding in self._growing if finding.cause.op not in self.counter.waiting]
+        if self._growing and step in {_REPORTED_AT, _WAITED_UNTIL}:
+            self._report_holders(frame, may_wait=step < _WAITED_UNTIL)
+
+    def finish(self, step: int) -> None:
+        """Report the holders at the end of a training."""
+        if step:
+            self.counter.count(step)
+        if self._growing or self.counter.trend == "grows":
+            self._report_holders(None, may_wait=False)
+
+    def _find_holders(self, frame: FrameType | None) -> list[Finding]:
+        return [self._describe(cause) for cause in self.counter.causes(self._variables, frame)]
+
+    def _report_holders(self, frame: FrameType | None, *, may_wait: bool) -> None:
+        waited, now = self.counter.waiting, self._find_holders(frame)
+        waiting = self.counter.waiting
+        if frame is None and self._growing:
+            # At the end the variables of functions no longer exist, so earlier findings have better names and lines.
+            found = {finding.cause.op: finding for finding in now}
+            now = [found.get(finding.cause.op, finding) for finding in self._growing]
+        # During the training a waiting graph may still get its backward pass. At the end, omit those that got it.
+        omitted = waiting if may_wait else waited - waiting
+        for finding in now or self._growing:
+            if finding.cause.op not in omitted:
+                self._report(finding)
 
 
 def _describe_holder(holder: Holder) -> Cause:

@@ -25,7 +25,7 @@ from gradir.frontends.pytorch.watching.backwards import Backwards
 from gradir.frontends.pytorch.watching.holders import Variables, loop_counters
 from gradir.frontends.pytorch.watching.lacking import Lacking
 from gradir.frontends.pytorch.watching.movements import Movements
-from gradir.frontends.pytorch.watching.old_graphs import GraphCounter
+from gradir.frontends.pytorch.watching.old_graphs import GraphCounter, GrowingGraphs
 from gradir.frontends.pytorch.watching.optimizers import Optimizers, Scaling, has_skipped, may_be_scale
 from gradir.frontends.pytorch.watching.parameters import ByHand, Moved, Movement, Parameters, Sample, memory_of
 from gradir.frontends.pytorch.watching.programs import RecordingProgram
@@ -47,10 +47,6 @@ _MOST_LOSSES: Final = 200
 # A loss beyond this multiple of the first loss has exploded if it grew in this many steps in a row.
 _GROWTH: Final = 1e3
 _GROWING: Final = 3
-# gradir reports growing graphs at this step, when their holders are clear.
-_REPORTED_AT: Final = 64
-# From this step on gradir expects no backward pass for an old graph.
-_WAITED_UNTIL: Final = 1024
 _BROKEN: Final = BROKEN | {"loss_undefined"}
 # Findings about small gradients.
 _SMALL: Final = frozenset({"exploding_gradient", "vanished", "vanishing"})
@@ -87,9 +83,10 @@ class Watching(RecordingProgram):
         self._calls = Backwards(self)
         self._parameters = Parameters()
         self._movements = Movements(self._parameters, self._optimizers)
-        self._graphs, self._replicas, self._scaling = GraphCounter(), Replicas(), Scaling(self._report)
+        self._replicas, self._scaling = Replicas(), Scaling(self._report)
         self._optimizers.scaling = self._scaling
         self._variables, self._places = Variables(), Places()
+        self._graphs = GrowingGraphs(self._variables, self._make_finding, self._report_once)
         self._place: Place | None = None
         self._explained: set[int] = set()
         # Errors of explained backward passes that the next steps may excuse.
@@ -101,7 +98,6 @@ class Watching(RecordingProgram):
         self._paths: tuple[str, ...] = ()
         self._loss: Any = None
         self._losses: list[float] = []
-        self._growing: list[Finding] = []
         self._seen: set[tuple[str, tuple[str, ...], str]] = set()
         self._by_hand: ByHand | None = None
         self._loops: Mapping[str, int] = {}
@@ -162,8 +158,8 @@ class Watching(RecordingProgram):
             # gradir sees the step at the next backward pass, when the loops have continued.
             self._loops = loop_counters(self._variables.note(sys._getframe(1)))
         # A program may have no steps.
-        if not self.steps and self._graphs.note(self.backwards) is not None:
-            self._check_graphs(sys._getframe(1))
+        if not self.steps and self._graphs.counter.note(self.backwards) is not None:
+            self._graphs.check(sys._getframe(1), self.steps)
 
     @_guard
     def on_step_begin(self, optimizer: Optimizer) -> None:
@@ -186,7 +182,7 @@ class Watching(RecordingProgram):
     def on_step_end(self, optimizer: Optimizer) -> None:
         """Check the effects of a step."""
         if not self.steps:
-            self._graphs = GraphCounter()
+            self._graphs.counter = GraphCounter()
         self.steps += 1
         self._is_after_step = True
         self._scaling.note_step()
@@ -219,7 +215,7 @@ class Watching(RecordingProgram):
         frame: FrameType | None = sys._getframe(1)
         self._variables.note(frame)
         if step.kept is not None:
-            self._check_graphs(frame)
+            self._graphs.check(frame, self.steps)
         self._is_after_step = False
 
     @_guard
@@ -232,10 +228,7 @@ class Watching(RecordingProgram):
         backwards = 0 if self._scaling.skipped else self.backwards
         for cause in (*self._scaling.find_final_faults(), *self._movements.find_final_faults(backwards)):
             self._report(cause)
-        if self.steps or self.backwards:
-            self._graphs.count(self.steps or self.backwards)
-        if self._growing or self._graphs.trend == "grows":
-            self._report_graphs(None)
+        self._graphs.finish(self.steps or self.backwards)
 
     def _step_by_hand(self, tensors: object, frame: FrameType | None) -> None:
         """Treat changes of parameters since the last backward pass as a step, in a program without an optimizer."""
@@ -322,7 +315,7 @@ class Watching(RecordingProgram):
             encode_number(loss),
             encode_number(math.hypot(*norms) if norms else None),
             memory_of([tensor for tensor, _ in moved.values()]),
-            self._graphs.note(self.steps),
+            self._graphs.counter.note(self.steps),
             tuple(encode_number(norm) for norm, _ in rows),
             tuple(encode_number(ratio) for _, ratio in rows),
         )
@@ -366,35 +359,6 @@ class Watching(RecordingProgram):
             if self._is_lost:
                 break
         return self._is_lost
-
-    def _check_graphs(self, frame: FrameType | None) -> None:
-        """Find the holders of old graphs, which is slow, at a step with a count of graphs."""
-        trend = self._graphs.trend
-        if trend == "grows" and not self._growing:
-            self._growing = self._find_holders(frame)
-        elif trend == "stays":
-            self._growing = []
-        elif trend == "falls":
-            # A backward pass has freed the graphs that waited for one, such as an actor's at the end of an episode.
-            self._growing = [finding for finding in self._growing if finding.cause.op not in self._graphs.waiting]
-        if self._growing and self.steps in {_REPORTED_AT, _WAITED_UNTIL}:
-            self._report_graphs(frame)
-
-    def _find_holders(self, frame: FrameType | None) -> list[Finding]:
-        return [self._make_finding(cause) for cause in self._graphs.causes(self._variables, frame)]
-
-    def _report_graphs(self, frame: FrameType | None) -> None:
-        waited, now = self._graphs.waiting, self._find_holders(frame)
-        waiting = self._graphs.waiting
-        if frame is None and self._growing:
-            # At the end the variables of functions no longer exist, so earlier findings have better names and lines.
-            found = {finding.cause.op: finding for finding in now}
-            now = [found.get(finding.cause.op, finding) for finding in self._growing]
-        # During the training a waiting graph may still get its backward pass. At the end, omit those that got it.
-        omitted = waiting if frame is not None and self.steps < _WAITED_UNTIL else waited - waiting
-        for finding in now or self._growing:
-            if finding.cause.op not in omitted:
-                self._report_once(finding)
 
     def _report_lost(self, value: float) -> None:
         if self._is_lost:
