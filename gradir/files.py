@@ -139,14 +139,7 @@ def check_place(path: str) -> None:
 
 
 def folder_to_make(path: str) -> str:
-    """Return the folder to make for a path, or an empty text if it exists or cannot be made.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     made = [folder_to_make(f"{folder}/{name}") for name in ("loss.gir", "out/loss.gir")]
-    ...     made == ["", f"{folder}/out"]
-    True
-    """
+    """Return the folder to make for a path, or an empty text if it exists or cannot be made."""
     if is_stdout(path) or os.path.basename(path) in {"", ".", ".."}:
         return ""
     folder = above = os.path.dirname(path)

@@ -364,6 +364,27 @@ Described(name='ids', dtype='int64', shape=(1, 8))
 >>> find_graph_without_flow(a, b) is a, find_graph_without_flow(b, a) is a, find_graph_without_flow(b, b)
 (True, True, None)
 """,
+    "gradir.files": """\
+>>> import tempfile
+>>> with tempfile.TemporaryDirectory() as folder:
+...     made = [folder_to_make(f"{folder}/{name}") for name in ("loss.gir", "out/loss.gir")]
+...     made == ["", f"{folder}/out"]
+True
+""",
+    "gradir.vocabulary.__init__": """\
+>>> Vocabulary(values={"reduction": ("none", "mean")}).value_name("nll_loss", "reduction", 1)
+'mean'
+
+>>> Vocabulary(descriptions={"affine=True, bias=True": "affine=True"}).describe_the_same(
+...     "8, eps=1e-05, affine=True", "8, eps=1e-05, affine=True, bias=True"
+... )
+True
+
+>>> from gradir.ir import Graph, Producer
+>>> by_hand, unknown = Graph.of([]), Graph.of([], producer=Producer(framework="unheard"))
+>>> "view" in vocabulary_of(by_hand).shape_operations, vocabulary_of(unknown) == Vocabulary()
+(True, True)
+""",
 }
 
 

@@ -29,7 +29,7 @@ class Rank(Record, frozen=True):
     submodule ran), ``unfinished`` (gradients are missing), ``unused`` (it searches for unused parameters), ``static``
     (a static graph) and ``hook:NAME``. ``unreduced`` has the
     parameters that the optimizer's step changes without an exchange, and ``values`` a checksum of each parameter, or
-    shard, whose gradient ranks sum or, without wrappers, leave unreduced.
+    shard, whose gradient ranks sum.
 
     ``offsets`` counts each group's collectives in earlier steps. ``accumulates`` is set if no optimizer's step
     followed.

@@ -138,7 +138,7 @@ class _Listing:
             return []
         if change.kind == "removed":
             return [self._united.path(change.id)]
-        if change.subject == "scope" or _ANY not in change.id.split("."):
+        if change.subject == "scope" or not _is_pattern(change.id):
             return [change.id]
         pairs = self._renamed.get(mask_indices(change.id), ())
         return [new for old, new in pairs if _matches_pattern(change.old_id, old) and _matches_pattern(change.id, new)]
@@ -147,6 +147,10 @@ class _Listing:
     def _renamed(self) -> Mapping[str, Sequence[tuple[str, str]]]:
         """Renamed modules as pairs of both names, by the new name without indices."""
         return group_by_key((mask_indices(new), (old, new)) for old, new in self._paths.items() if old != new)
+
+
+def _is_pattern(path: str) -> bool:
+    return _ANY in path.split(".")
 
 
 def _matches_pattern(pattern: str, path: str) -> bool:

@@ -105,22 +105,12 @@ class Vocabulary(NamedTuple):
         return self.synonyms.get(one, one) == self.synonyms.get(other, other)
 
     def value_name(self, operation: str, attribute: str, value: object) -> str:
-        """Return the meaning of an attribute's value, or an empty text.
-
-        >>> Vocabulary(values={"reduction": ("none", "mean")}).value_name("nll_loss", "reduction", 1)
-        'mean'
-        """
+        """Return the meaning of an attribute's value, or an empty text."""
         names = self.values.get(f"{operation}.{attribute}") or self.values.get(attribute, ())
         return names[value] if type(value) is int and 0 <= value < len(names) else ""
 
     def describe_the_same(self, one: str, other: str) -> bool:
-        """Return whether two descriptions of a module from different releases are equivalent.
-
-        >>> Vocabulary(descriptions={"affine=True, bias=True": "affine=True"}).describe_the_same(
-        ...     "8, eps=1e-05, affine=True", "8, eps=1e-05, affine=True, bias=True"
-        ... )
-        True
-        """
+        """Return whether two descriptions of a module from different releases are equivalent."""
         return self._plain(one) == self._plain(other)
 
     def _plain(self, description: str) -> str:
@@ -141,11 +131,6 @@ def vocabulary_of(*graphs: Graph) -> Vocabulary:
     """Return the vocabulary of some graphs, which is empty for an unknown framework.
 
     A graph without the name of a framework may have operations of any.
-
-    >>> from gradir.ir import Graph, Producer
-    >>> by_hand, unknown = Graph.of([]), Graph.of([], producer=Producer(framework="unheard"))
-    >>> "view" in vocabulary_of(by_hand).shape_operations, vocabulary_of(unknown) == Vocabulary()
-    (True, True)
     """
     return _find_vocabulary(frozenset(graph.producer.framework for graph in graphs))
 

@@ -12,10 +12,10 @@ ROOT = Path(__file__).resolve().parents[2]
 # The largest figures that pass. Lower one when the prose got better.
 LIMITS = {
     "Markdown": {"words": 44_100, "median": 11, "above 40 words": 0, "What/Where clauses": 1, "forbidden": 2},
-    "docstrings": {"words": 59_510, "median": 13, "above 40 words": 1, "What/Where clauses": 1, "forbidden": 0},
+    "docstrings": {"words": 58_140, "median": 13, "above 40 words": 1, "What/Where clauses": 1, "forbidden": 0},
     "comments": {"above 40 words": 0, "What/Where clauses": 0, "forbidden": 0},
     "functions": {"named by no verb": 9},
-    "code": {"lines": 62_732, "lines per comment": 31},
+    "code": {"lines": 62_720, "lines per comment": 31},
 }
 FORBIDDEN = re.compile(
     r"(?i)\b(told|noted|(is|are|be) had|hand(s|ed)? on|com(es?|ing) to|what stands|stands? behind|(is|are) meant"

@@ -89,7 +89,7 @@ def _programs() -> Iterator[tuple[str, str]]:
             for each in entries:
                 # A shell reads gettext.sh and the like with '.', so that a script may not replace them.
                 is_left = each.name in PROGRAMS or each.name.endswith(".sh")
-                if not is_left and each.is_file() and os.access(each.path, os.X_OK):
+                if not is_left and os.access(each.path, os.X_OK) and each.is_file():
                     yield each.name, each.path
 
 

@@ -165,12 +165,9 @@ class Watching(RecordingProgram):
     def on_step_begin(self, optimizer: Optimizer) -> None:
         """Sample the parameters before a step, while infinite gradients have not spoiled them."""
         self._scaling.on_step_begin(sys._getframe(1))
-        for lacking, causes in self._undecided:
-            lacking.note_step(optimizer)
-            for cause in [cause for cause in causes if not lacking.is_open(cause)]:
-                causes.remove(cause)
-                self._report(cause)
-        if self._recording is not None:
+        self._decide(optimizer)
+        # Before its closure runs, a first step has no explained backward pass.
+        if self._recording is not None and self._undecided:
             self._note_explained([optimizer])
         self._check_gradients(optimizer)
         sample = self._samples[id(optimizer)]
@@ -183,6 +180,8 @@ class Watching(RecordingProgram):
         """Check the effects of a step."""
         if not self.steps:
             self._graphs.counter = GraphCounter()
+        # The step may have run the backward itself, in a closure.
+        self._decide(optimizer)
         self.steps += 1
         self._is_after_step = True
         self._scaling.note_step()
@@ -286,6 +285,14 @@ class Watching(RecordingProgram):
                 self._report(cause)
         if self._recording is None:
             self._ungraded = {}
+
+    def _decide(self, optimizer: Optimizer) -> None:
+        """Report the errors that a step with these gradients shows."""
+        for lacking, causes in self._undecided:
+            lacking.note_step(optimizer)
+            for cause in [cause for cause in causes if not lacking.is_open(cause)]:
+                causes.remove(cause)
+                self._report(cause)
 
     def _note_explained(self, optimizers: Sequence[Optimizer]) -> None:
         self._explained.update(map(id, optimizers))
