@@ -212,6 +212,11 @@ def test_a_term_of_data_that_makes_the_loss_nan_is_reported_at_its_line(term: Co
     assert cause.source.line == term.__code__.co_firstlineno
 
 
+def test_an_undefined_loss_whose_gradients_are_zero_has_its_origin() -> None:
+    found = gradir.explain(lambda a: jax.nn.softmax(jnp.where(a > 99, a, -jnp.inf)).sum(), X)
+    assert [(each.kind, each.op) for each in found.causes] == [("loss_undefined", "softmax"), ("lost", "where")]
+
+
 def test_masked_logits_are_no_loss_that_is_infinite() -> None:
     assert not gradir.explain(lambda p: jnp.where(jnp.array([True, False, True]), p, -jnp.inf), X).causes
 
@@ -355,9 +360,10 @@ def test_a_gradient_of_zero_is_reported_with_its_kind(
         name for name in "ab" if found.statuses[name] != "reached"
     }
     assert {name for name, status in found.statuses.items() if status == "zero"} <= {*zeros}, expected
-    assert [(each.kind, each.level, each.op) for each in found.causes if each.kind != "nondifferentiable"] == [
-        told
-    ] * bool(zeros)
+    others = {"loss_undefined", "nondifferentiable"}
+    assert [(each.kind, each.level, each.op) for each in found.causes if each.kind not in others] == [told] * bool(
+        zeros
+    )
 
 
 @pytest.mark.parametrize(
