@@ -39,8 +39,28 @@ _SUBTRACTING: Final = ("LogSoftmax", "Native", "SafeSoftmax", "ScaledDotProduct"
 _MOST_ABOVE: Final = 20
 
 
-# Operations whose result is infinite or NaN if any entry of an input is.
-_ADDING: Final = frozenset({"add", "cat", "mean", "mul", "neg", "rsub", "stack", "sub", "sum"})
+# Operations whose result is infinite or NaN if any entry of an input is, of a division if one of the dividend is.
+_SPREADING: Final = frozenset(
+    {
+        *(
+            "abs",
+            "add",
+            "cat",
+            "clone",
+            "div",
+            "mean",
+            "mul",
+            "neg",
+            "reshape",
+            "rsub",
+            "square",
+            "squeeze",
+            "stack",
+            "sub",
+        )
+    }
+    | {*("sum", "to", "unsqueeze", "view")}
+)
 # Kinds of which the values of the data may be the origin.
 _UNKNOWN_ORIGIN: Final = frozenset({"born", "nonfinite", "nonfinite_input"})
 # Functions that write a given number, such as the minus infinity of a mask, or none.
@@ -114,8 +134,9 @@ class Judge:
         found = {*waiting}
         while waiting:
             step = self._flow.step_of(waiting.pop())
-            if step is not None and operation_name(step).rstrip("_") in _ADDING:
-                waiting += {read.value for read in step.inputs} - found
+            name = "" if step is None else operation_name(step).rstrip("_")
+            if step is not None and name in _SPREADING:
+                waiting += {read.value for read in step.inputs[: 1 if name == "div" else None]} - found
                 found.update(waiting)
         return found
 
