@@ -176,7 +176,7 @@ def divergence(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
         lambda loss, term: sum([loss, -term, term]),
         lambda loss, term: torch.stack([loss, term]).mean(),
         lambda loss, term: loss.mul_(2).add_(term),
-        lambda loss, term: (loss + term.unsqueeze(0).abs().view(())) / 4,
+        lambda loss, term: (loss + term.abs().view(1).squeeze()) / 4,
     ],
 )
 def test_a_term_of_data_that_makes_the_loss_nan_is_reported_at_its_line(

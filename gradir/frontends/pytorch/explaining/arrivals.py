@@ -41,25 +41,7 @@ _MOST_ABOVE: Final = 20
 
 # Operations whose result is infinite or NaN if any entry of an input is, of a division if one of the dividend is.
 _SPREADING: Final = frozenset(
-    {
-        *(
-            "abs",
-            "add",
-            "cat",
-            "clone",
-            "div",
-            "mean",
-            "mul",
-            "neg",
-            "reshape",
-            "rsub",
-            "square",
-            "squeeze",
-            "stack",
-            "sub",
-        )
-    }
-    | {*("sum", "to", "unsqueeze", "view")}
+    ("abs", "add", "cat", "clone", "div", "mean", "mul", "neg", "rsub", "squeeze", "stack", "sub", "sum", "view")
 )
 # Kinds of which the values of the data may be the origin.
 _UNKNOWN_ORIGIN: Final = frozenset({"born", "nonfinite", "nonfinite_input"})
@@ -134,8 +116,7 @@ class Judge:
         found = {*waiting}
         while waiting:
             step = self._flow.step_of(waiting.pop())
-            name = "" if step is None else operation_name(step).rstrip("_")
-            if step is not None and name in _SPREADING:
+            if step is not None and (name := operation_name(step).rstrip("_")) in _SPREADING:
                 waiting += {read.value for read in step.inputs[: 1 if name == "div" else None]} - found
                 found.update(waiting)
         return found

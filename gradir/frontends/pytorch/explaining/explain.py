@@ -224,7 +224,7 @@ class Search(Losses):
             self.causes.extend(failures.explain_backward(self.flowing, live, self.words, failure, self._failed_at))
         elif gradients is not None and live is not None:
             self._tell_values(live, gradients, arrivals)
-            self._tell_deaf_functions(live)
+            self._tell_ignoring_functions(live)
             examined = replace(examined, overwritten=self._tell_overwritten(live))
         elif self.flowing.is_whole:
             # A function that joins all outputs of a model keeps unused leaves in the graph.
@@ -359,8 +359,8 @@ class Search(Losses):
         if lost is not None and (lost.op or not kinds):
             self.tell(lost.kind, "error", lost.op, (), lost.place, detail=lost.detail)
 
-    def _tell_deaf_functions(self, live: LiveGraph) -> None:
-        for kind, fns in misuse.find_deaf_functions(live, self.gradients_at).items():
+    def _tell_ignoring_functions(self, live: LiveGraph) -> None:
+        for kind, fns in misuse.find_ignoring_functions(live, self.gradients_at).items():
             reached = find_reachable(fns, lambda fn: [below for below, _ in fn.next_functions if below])
             leaves = {id(fn.variable) for fn in reached if type(fn).__name__ == ACCUMULATOR}
             names = [name for name in self.names_that_are("reached") if id(self.subject.tensors[name]) in leaves]

@@ -193,12 +193,12 @@ def find_ddp_unused(error: BaseException, parameters: Mapping[str, torch.Tensor]
     return [names[index] for index in indices if index < len(names)]
 
 
-def find_deaf_functions(live: LiveGraph, norms: Mapping[str, float | str]) -> Mapping[Any, Sequence[GradFn]]:
+def find_ignoring_functions(live: LiveGraph, norms: Mapping[str, float | str]) -> Mapping[Any, Sequence[GradFn]]:
     """Return by class the custom Functions whose backward never reads its gradient, which has these norms."""
     nodes = live.graph.nodes
     scaled = (fn for fn, key in live.grad_fns.items() if not _is_of_loss(nodes[key], norms.get(key)))
     groups = group_by_key((class_of(fn), fn) for fn in scaled if isinstance(fn, FunctionCtx))
-    return {kind: fns for kind, fns in groups.items() if not is_torch_module(kind.__module__) and _is_deaf(kind)}
+    return {kind: fns for kind, fns in groups.items() if not is_torch_module(kind.__module__) and _ignores(kind)}
 
 
 def _is_of_loss(node: Node, norm: float | str | None) -> bool:
@@ -208,7 +208,7 @@ def _is_of_loss(node: Node, norm: float | str | None) -> bool:
     return size <= 1 or (isinstance(norm, float) and math.isclose(norm, math.sqrt(size), rel_tol=1e-4))
 
 
-def _is_deaf(kind: Any) -> bool:
+def _ignores(kind: Any) -> bool:
     code = getattr(inspect.unwrap(kind.backward), "__code__", None)
     if code is None or code.co_argcount < 2 or code.co_flags & inspect.CO_VARARGS:
         return False
