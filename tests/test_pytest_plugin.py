@@ -127,9 +127,7 @@ def test_files_of_a_module_that_is_gone_are_named_in_a_run_of_its_folder(
         done = run(project, *whole, *workers)
         done.stdout.fnmatch_lines([SUMMARY, named])
         done.stdout.no_fnmatch_line("below/__graphs__/test_other/*")
-    # Workers do not change which tests are chosen.
-    cases = (["-k", "one"], ["below/test_other.py"], ["test_more.py"], ["--collect-only"])
-    for narrowed in cases[: 1 if workers else None]:
+    for narrowed in (["-k", "one"], ["below/test_other.py"], ["test_more.py"], ["--collect-only"]):
         run(project, *narrowed, *workers).stdout.no_fnmatch_line(SUMMARY)
     (below / "test_other.old.py").write_text("")
     run(project, *workers).stdout.no_fnmatch_line(SUMMARY)

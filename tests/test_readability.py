@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from call_counts import count_calls
 from msgspec.structs import replace
+from steps import steps
 
 from gradir.ir import Builder, Graph, Scope, TensorMeta
 from gradir.ir.build import Value
@@ -307,7 +307,7 @@ def triples(count: int) -> Graph:
 def test_the_time_is_linear_in_the_number_of_frames(draw: Callable[[Graph], object]) -> None:
     few, many = triples(150), triples(600)
     draw(few)
-    assert count_calls(lambda: draw(many)) < 5 * count_calls(lambda: draw(few))
+    assert steps(lambda: draw(many)) < 5 * steps(lambda: draw(few))
 
 
 def test_the_caption_is_text() -> None:
